@@ -1,0 +1,193 @@
+"""The HTTP edge: aiohttp's low-level server, request checks, size and time limits, errors as JSON.
+
+Use cases know nothing of HTTP: each is `async (Call) -> Reply`, so this layer stays replaceable.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
+from multidict import CIMultiDict
+
+from gateway import checks
+from gateway.reply import UNAVAILABLE, Reply, error_reply
+from shared.clock import Clock
+from shared.errors import InputError, StoreUnavailableError
+
+MAX_BODY_BYTES = 256 * 1024  # A2G Overview, "Transport"
+BODY_TIMEOUT_S = 10.0  # a body that has not arrived by then is not a game's
+KEEPALIVE_S = 75.0
+DRAIN_POLL_S = 0.05
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as a use case sees it."""
+
+    body: bytes
+    token: str | None  # the bearer credential, None when there is none
+    timeout_ms: int | None  # the caller's A2G-Timeout-Ms, clamped
+    received_ms: int
+
+
+UseCase = Callable[[Call], Awaitable[Reply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One endpoint: its method, path and use case."""
+
+    method: str
+    path: str
+    use_case: UseCase
+
+
+class Edge:
+    """Serves `routes`; one per listening socket."""
+
+    def __init__(self, routes: Mapping[tuple[str, str], Route], clock: Clock, port: int) -> None:
+        self._routes = routes
+        self._methods = {path: [m for m, p in routes if p == path] for _, path in routes}
+        self._clock = clock
+        self._port = port
+        self._draining = False
+        self._in_flight = 0
+        self.server = _JsonServer(self._handle, keepalive_timeout=KEEPALIVE_S, access_log=None)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self._in_flight += 1
+        try:
+            reply = await self._answer(request)
+        finally:
+            self._in_flight -= 1
+        response = _response(reply)
+        if self._draining or reply.status == 413:
+            response.force_close()
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> Reply:
+        received_ms = self._clock.now_ms()
+        try:
+            route = self._admitted(request)
+            if isinstance(route, Reply):
+                return route
+            body = await _read_body(request) if request.method == "POST" else b""
+            headers = request.headers
+            call = Call(
+                body=body,
+                token=_bearer(headers.get("Authorization", "")),
+                timeout_ms=checks.timeout_ms(headers.getall("A2G-Timeout-Ms", ())),
+                received_ms=received_ms,
+            )
+            return await route.use_case(call)
+        except _BodyTooLargeError:
+            return error_reply(413, f"the body is larger than {MAX_BODY_BYTES} bytes")
+        except TimeoutError:
+            return error_reply(408, "the body did not arrive in time")
+        except InputError as error:
+            return error_reply(400, str(error))
+        except StoreUnavailableError:
+            return UNAVAILABLE
+        except (web.RequestPayloadError, ConnectionError):
+            return error_reply(400, "the body cannot be read")
+        except Exception:  # noqa: BLE001 -- the edge: the game gets JSON whatever it is, the operator the trace
+            _log.exception("request failed", path=request.path, method=request.method)
+            return error_reply(500, "internal error")
+
+    def _admitted(self, request: web.BaseRequest) -> Route | Reply:
+        headers = request.headers
+        if not checks.host_allowed(headers.getall("Host", ())):
+            return error_reply(403, "this Host is not served")
+        if not checks.origin_allowed(headers.getall("Origin", ()), self._port):
+            return error_reply(403, "requests from this Origin are refused")
+        route = self._routes.get((request.method, request.path))
+        if route is None:
+            methods = self._methods.get(request.path)
+            if methods is None:
+                return error_reply(404, "no such endpoint")
+            return error_reply(405, "this endpoint takes " + ", ".join(methods), Allow=", ".join(methods))
+        if request.method == "POST" and not checks.is_json(headers.getall("Content-Type", ())):
+            return error_reply(415, "Content-Type must be application/json")
+        return route
+
+    async def drain(self, seconds: float) -> None:
+        """Answer open connections with `Connection: close`, until none is left or `seconds` have passed."""
+        self._draining = True
+        until = asyncio.get_running_loop().time() + seconds
+        while asyncio.get_running_loop().time() < until:
+            if self._in_flight == 0 and not self.server.connections:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def close(self) -> None:
+        """Close every connection; handlers get a second to finish."""
+        await self.server.shutdown(1.0)
+
+
+class _BodyTooLargeError(Exception):
+    """The body passes MAX_BODY_BYTES."""
+
+
+async def _read_body(request: web.BaseRequest) -> bytes:
+    length = request.content_length
+    if length is not None and length > MAX_BODY_BYTES:
+        raise _BodyTooLargeError
+    content = request.content
+    if content.is_eof() and content.total_bytes <= MAX_BODY_BYTES:
+        return content.read_nowait()
+    chunks: list[bytes] = []
+    size = 0
+    async with asyncio.timeout(BODY_TIMEOUT_S):
+        while chunk := await content.readany():
+            size += len(chunk)
+            if size > MAX_BODY_BYTES:
+                raise _BodyTooLargeError
+            chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token else None
+
+
+def _response(reply: Reply) -> web.Response:
+    headers: CIMultiDict[str] = CIMultiDict(reply.headers)
+    headers["Content-Type"] = "application/json"
+    headers["Server"] = "muster"
+    return web.Response(body=reply.body, status=reply.status, headers=headers)
+
+
+class _JsonHandler(RequestHandler):
+    """aiohttp's connection handler, with its own errors (a request that is no HTTP) as JSON too."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        if request.writer.output_size > 0:
+            raise ConnectionError("part of a response is out already")
+        if status >= 500:
+            _log.error("connection failed", exc_info=exc)
+        response = _response(
+            error_reply(status, "malformed HTTP request" if status < 500 else "internal error")
+        )
+        response.force_close()
+        return response
+
+
+class _JsonServer(web.Server):
+    """aiohttp's server with `_JsonHandler` connections."""
+
+    def __call__(self) -> RequestHandler:
+        return _JsonHandler(self, loop=self._loop, **self._kwargs)
