@@ -14,5 +14,5 @@ def estimated_tokens(chars: int) -> int:
 
 
 def cost_nanousd(*charges: tuple[int, int]) -> int:
-    """Cost in nano-dollars of charges, each (tokens, price in pico-dollars a token); the sum is rounded up."""
+    """Cost in nano-dollars of charges, each (tokens, pico-dollars a token); the sum is rounded up."""
     return -(-sum(tokens * price for tokens, price in charges) // _PICO_PER_NANO)
