@@ -83,6 +83,8 @@ class ItemReply(msgspec.Struct, array_like=True, frozen=True):
 
     item: str
     answers: list[Answer]
+    provider_us: int = 0  # time spent in provider calls, microseconds
+    linger_us: int = 0  # time the batch waited for company on purpose, microseconds
 
 
 _ITEM_ENCODER = msgspec.msgpack.Encoder()
