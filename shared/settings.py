@@ -1,4 +1,4 @@
-"""Process settings: the `MUSTER_*` variables, read once into a frozen value. Only composition roots read them."""
+"""Process settings: the `MUSTER_*` variables, read once into a frozen value by composition roots."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

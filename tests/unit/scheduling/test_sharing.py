@@ -52,7 +52,7 @@ def test_every_combination() -> None:
     assert seen == 3 * 3 * 3 * 2**5
 
 
-@pytest.mark.parametrize(("asking", "owning"), itertools.product(PROFILES, PROFILES))
+@pytest.mark.parametrize(("asking", "owning"), list(itertools.product(PROFILES, PROFILES)))
 def test_the_cache_is_kept_where_exactly_those_who_may_share_look(asking: str, owning: str) -> None:
     owner = Party(owning, "g", "s", "m", "t")
     other = Party(asking, "g", "s2", "m", "t")
