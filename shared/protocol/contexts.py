@@ -1,13 +1,13 @@
-"""Scopes and profiles of a session: validated as a whole, changed only as a whole (A2G Context, "Rules"). Pure.
+"""Scopes and profiles of a session: validated and changed as a whole only (A2G Context, "Rules"). Pure.
 
-Everything is kept in the order of names, so that equal contexts are equal in every process, whatever the order
-in which a game sent their keys.
+Everything is kept in the order of names, so that equal contexts are equal in every process, whatever the
+order in which a game sent their keys.
 """
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -95,15 +95,15 @@ class Contexts:
         """
         warnings: list[str] = []
         changed = Contexts(
-            _merged(self.scopes, scopes, "scopes", lambda name, raw: _parse_scope(name, raw, warnings)),
-            _merged(self.profiles, profiles, "profiles", lambda name, raw: _parse_profile(name, raw, warnings)),
+            _merged(self.scopes, scopes, "scopes", partial(_parse_scope, warnings=warnings)),
+            _merged(self.profiles, profiles, "profiles", partial(_parse_profile, warnings=warnings)),
         )
         check_contexts(changed, manifest)
         return changed
 
 
 def parse_contexts(scopes: object, profiles: object, warnings: list[str]) -> Contexts:
-    """A manifest's `scopes` and `profiles` (None: none); `check_contexts` must follow. Raises `InputError`."""
+    """A manifest's `scopes` and `profiles`; `check_contexts` must follow. Raises `InputError`."""
     scope_table = require_table(scopes, "scopes", 0, MAX_SCOPES, "scopes")
     profile_table = require_table(profiles, "profiles", 0, MAX_PROFILES, "profiles")
     return Contexts(
@@ -136,7 +136,8 @@ def context_warnings(contexts: Contexts, manifest: "Manifest") -> Iterator[str]:
     """What is allowed and yet looks like a mistake."""
     for profile in contexts.profiles.values():
         if profile.type is not None and profile.type not in manifest.entity_types:
-            yield f"{inside(inside('profiles', profile.name), 'type')}: no such entity type, nothing can use it"
+            path = inside(inside("profiles", profile.name), "type")
+            yield f"{path}: no such entity type, so no entity can use it"
 
 
 def scope_object(scope: Scope) -> dict[str, object]:
@@ -226,7 +227,7 @@ def _check_field_names(chain: tuple[Scope, ...]) -> None:
 
 
 def _check_scope_keys(scopes: Mapping[str, Scope], manifest: "Manifest") -> None:
-    """What a cache key reads from a scope has a type that a cache key can hold, whichever scope declares it."""
+    """What a cache key reads from a scope has a type that it can hold, whichever scope declares it."""
     for entity_type in manifest.entity_types.values():
         if entity_type.cache is None:
             continue

@@ -1,4 +1,4 @@
-"""Field types: what a manifest may declare and how a sent value is judged (A2G Manifest, "Field types"). Pure.
+"""Field types: what a manifest may declare and how a value is judged (A2G Manifest, "Field types"). Pure.
 
 One entry of `REGISTRY` is one field type. A value is judged in two steps: msgspec decodes it against
 `annotation`, then `check`, where there is one, does what an annotation cannot say.
@@ -12,7 +12,13 @@ import msgspec
 
 from shared.errors import InputError
 from shared.protocol.checks import fault, finite_double, inside, require_table, require_whole, unknown_keys
-from shared.protocol.limits import MAX_ENUM_VALUES, MAX_FIELDS, MAX_LIST_ITEMS, MAX_NAME_CHARS, MAX_STRING_CHARS
+from shared.protocol.limits import (
+    MAX_ENUM_VALUES,
+    MAX_FIELDS,
+    MAX_LIST_ITEMS,
+    MAX_NAME_CHARS,
+    MAX_STRING_CHARS,
+)
 from shared.protocol.names import clean_text, has_control
 
 Kind = Literal["number", "boolean", "string", "enum", "vector2", "vector3", "entity_ref", "list"]
@@ -45,10 +51,10 @@ class FieldType:
 class FieldKind:
     """An entry of the registry.
 
-    `annotation` is the msgspec type of a value. `check(field, controls)` returns None, or what a decoded value
-    passes through; it returns the value to keep or raises `InputError` with a path relative to the value.
-    `controls` is false for a body that cannot hold control characters, which spares strings their scan.
-    `declaration` is the JSON that declares the field.
+    `annotation` is the msgspec type of a value. `check(field, controls)` returns None, or a function that
+    takes a decoded value and returns the one to keep, or raises `InputError` with a path relative to the
+    value; `controls` is false for a body that cannot hold control characters, which spares strings their
+    scan. `declaration` is the JSON that declares the field.
     """
 
     annotation: Callable[[FieldType], Any]
@@ -73,7 +79,7 @@ def object_struct(title: str, fields: Mapping[str, FieldType]) -> type[msgspec.S
     )
 
 
-# msgspec refuses these two in a renamed field. Names hold no control characters, so U+0080 and U+0081 are free.
+# msgspec refuses these two in a renamed field. Names hold no control characters: U+0080 and U+0081 are free.
 _WIRE_NAME = str.maketrans({'"': "\x80", "\\": "\x81", "\x80": "\x82", "\x81": "\x82"})
 
 
@@ -189,9 +195,7 @@ REGISTRY: Mapping[Kind, FieldKind] = {
     ),
 }
 
-_NAMED: Mapping[str, FieldType] = {
-    kind: FieldType(kind) for kind in REGISTRY if kind not in ("enum", "list")
-}
+_NAMED: Mapping[str, FieldType] = {kind: FieldType(kind) for kind in REGISTRY if kind not in ("enum", "list")}
 _LIST_KEYS = frozenset({"list", "max"})
 
 
@@ -245,4 +249,6 @@ def _parse_list(raw: dict[str, object], path: str, warnings: list[str]) -> Field
         name: _parse_field(value, inside(inside(path, "list"), name), warnings, in_list=True)
         for name, value in table.items()
     }
-    return FieldType("list", sub=sub, max=require_whole(raw.get("max"), inside(path, "max"), 1, MAX_LIST_ITEMS))
+    return FieldType(
+        "list", sub=sub, max=require_whole(raw.get("max"), inside(path, "max"), 1, MAX_LIST_ITEMS)
+    )

@@ -6,7 +6,9 @@ PROTOCOL_VERSION: Final = "0.1"  # (A2G Overview, "Versioning")
 
 MAX_BODY_BYTES: Final = 256 * 1024  # (A2G Overview, "Transport")
 MAX_NAME_CHARS: Final = 128  # ids and names; code points (DESIGN, table of open questions)
-MAX_STRING_CHARS: Final = 80  # a "string" field, display names, telemetry strings (A2G Manifest, "Field types")
+MAX_STRING_CHARS: Final = (
+    80  # a "string" field, display names, telemetry strings (A2G Manifest, "Field types")
+)
 MAX_ERROR_CHARS: Final = 300  # of an error's text: enough for two names of full length
 MAX_WARNINGS: Final = 64  # listed one by one; the rest is counted
 

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import msgspec
 
@@ -84,8 +85,8 @@ _CACHE_KEYS = frozenset({"key", "buckets", "ttl_ms"})
 
 @dataclass(frozen=True, slots=True)
 class CacheRule:
-    """Which situations share a decision (A2G Manifest, "Decision cache"): `buckets` holds ascending thresholds
-    by entry of `key`."""
+    """Which situations share a decision (A2G Manifest, "Decision cache"). `buckets` holds ascending
+    thresholds by entry of `key`."""
 
     key: tuple[str, ...]
     buckets: Mapping[str, tuple[float, ...]]
@@ -94,7 +95,7 @@ class CacheRule:
 
 @dataclass(frozen=True, slots=True)
 class EntityType:
-    """One kind of entity; `index` is its place in the manifest, `actions` and `events` map to descriptions."""
+    """One kind of entity; `index` is its place in the manifest. Actions and events map to descriptions."""
 
     name: str
     index: int
@@ -117,8 +118,8 @@ class EntityType:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The lasting part of a manifest. `hash` is the protocol's, blind to the order of keys; `source` is compact
-    JSON that `load_manifest` reads back, in the order sent."""
+    """The lasting part of a manifest. `hash` is the protocol's, blind to the order of keys; `source` is
+    compact JSON that `load_manifest` reads back, in the order sent."""
 
     world: str
     world_fields: Mapping[str, FieldType]
@@ -128,8 +129,8 @@ class Manifest:
 
     @cached_property
     def key(self) -> str:
-        """Hex BLAKE2b-128 of `source`. Two manifests of one `hash` may list actions in another order; whatever
-        depends on the order (masks of actions, prompts) belongs to this key."""
+        """Hex BLAKE2b-128 of `source`. Two manifests of one `hash` may list actions in another order;
+        whatever depends on the order (masks of actions, prompts) belongs to this key."""
         return hashlib.blake2b(self.source, digest_size=16).hexdigest()
 
 
@@ -205,10 +206,10 @@ def _parse_type(
         events=_parse_choices(written.get("events"), inside(path, "events"), MAX_EVENTS, "events"),
         decision_ttl_ms=ttl_ms,
         refresh_ms=_whole_or_none(written, "refresh_ms", path, MIN_REFRESH_MS, MAX_REFRESH_MS),
-        perception_radius=_parse_radius(
-            written.get("perception_radius"), inside(path, "perception_radius")
+        perception_radius=_parse_radius(written.get("perception_radius"), inside(path, "perception_radius")),
+        max_input_tokens=_whole_or_none(
+            written, "max_input_tokens", path, MIN_INPUT_TOKENS, MAX_INPUT_TOKENS
         ),
-        max_input_tokens=_whole_or_none(written, "max_input_tokens", path, MIN_INPUT_TOKENS, MAX_INPUT_TOKENS),
         cache=None
         if cache is None
         else _parse_cache(cache, inside(path, "cache"), fields, world_fields, ttl_ms, warnings),
@@ -272,7 +273,7 @@ def _parse_buckets(raw: object, key: tuple[str, ...], path: str) -> dict[str, tu
         if not isinstance(written, list):
             raise fault(place, "must be an array of ascending thresholds")
         thresholds = [require_number(threshold, place) for threshold in written]
-        if any(low >= high for low, high in zip(thresholds, thresholds[1:], strict=False)):
+        if any(low >= high for low, high in pairwise(thresholds)):
             raise fault(place, "thresholds must ascend")
         buckets[entry] = tuple(thresholds)
     return buckets

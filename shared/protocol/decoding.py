@@ -1,0 +1,78 @@
+"""From a body's bytes to values: every fault becomes an `InputError` with a short text that names the path and
+echoes nothing but names. Pure."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from shared.errors import InputError
+from shared.protocol.checks import fault, inside
+from shared.protocol.names import shown
+
+T = TypeVar("T")
+
+_MISSING = "Object missing required field `"
+_UNKNOWN = "Object contains unknown field `"
+_PLACE = " - at `$"
+
+
+def decode(decoder: Callable[[bytes], T], body: bytes) -> T:
+    """`decoder(body)`; raises `InputError` where that finds a fault."""
+    if not body.isascii():
+        check_utf8(body)  # msgspec does not look inside values that it skips
+    try:
+        return decoder(body)
+    except msgspec.ValidationError as exc:
+        raise input_error(exc) from exc
+    except msgspec.DecodeError as exc:
+        raise InputError("", "the body is not valid JSON") from exc
+    except RecursionError as exc:
+        raise InputError("", "the body is nested too deeply") from exc
+
+
+_ANY_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def decode_any(body: bytes) -> Any:
+    """The decoded JSON of `body`."""
+    return decode(_ANY_DECODER.decode, body)
+
+
+def check_utf8(body: bytes) -> None:
+    """Refuse bytes that are not UTF-8 (A2G Overview, "Transport")."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as exc:
+        raise InputError("", "the body is not valid UTF-8") from exc
+
+
+def may_hold_control(body: bytes) -> bool:
+    """Whether a string in this JSON may hold a control character: those below U+0020 must be escaped, U+007F
+    is one byte and the others are not ASCII. False spares the strings of most bodies a scan each."""
+    return b"\\" in body or b"\x7f" in body or not body.isascii()
+
+
+def input_error(exc: msgspec.ValidationError) -> InputError:
+    """msgspec's refusal in the protocol's words."""
+    text = str(exc)
+    message, place, tail = text.rpartition(_PLACE)
+    if not place:
+        message, tail = text, ""
+    path = shown_path(tail.removesuffix("`").lstrip("."))
+    if message.startswith(_MISSING):
+        return fault(inside(path, message[len(_MISSING) : -1]), "is required")
+    if message.startswith(_UNKNOWN):
+        return fault(inside(path, message[len(_UNKNOWN) : -1]), "is not declared")
+    if message.startswith("Invalid enum value"):
+        return fault(path, "must be one of the declared values")
+    if message.startswith("Invalid value"):
+        return fault(path, "must be a declared entity type that has actions")
+    if message.startswith("Expected"):
+        return fault(path, message.replace("Expected", "must be", 1).replace("`", ""))
+    return fault(path, "must be a number within the range of a double")
+
+
+def shown_path(path: str) -> str:
+    """A path as an error may echo it; its names are declared ones, so only their length is in doubt."""
+    return ".".join(shown(part) for part in path.split("."))
