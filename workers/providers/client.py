@@ -44,8 +44,9 @@ class ProviderClient:
     async def ask(self, request: ModelRequest, remaining_ms: int) -> Attempt:
         """Ask `request` once, within `remaining_ms` and the provider's own timeout.
 
-        A failure is a value, `Attempt.error`, since it costs too; no ProviderError is raised. The reply's answers are aligned with `request.questions`; questions over the provider's caps are left
-        out of the call and answered here.
+        A failure is a value, `Attempt.error`, since it costs too; no ProviderError is raised. The reply's
+        answers are aligned with `request.questions`; questions over the provider's caps are left out of the
+        call and answered here.
         """
         try:
             check_request(self.provider, request)

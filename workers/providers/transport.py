@@ -1,4 +1,4 @@
-"""The one place that does HTTP with providers: connections kept alive, time and size bounded, no redirects."""
+"""The one place that does HTTP with providers: kept-alive connections, bounded time and size."""
 
 import asyncio
 import ssl
