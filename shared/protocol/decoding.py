@@ -1,6 +1,7 @@
-"""From a body's bytes to values: every fault becomes an `InputError` with a short text that names the path and
-echoes nothing but names. Pure."""
+"""From a body's bytes to values: every fault becomes an `InputError` with a short text that names the path
+and echoes nothing but names. Pure."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -8,7 +9,7 @@ import msgspec
 
 from shared.errors import InputError
 from shared.protocol.checks import fault, inside
-from shared.protocol.names import shown
+from shared.protocol.names import declared_name, shown
 
 T = TypeVar("T")
 
@@ -61,18 +62,28 @@ def input_error(exc: msgspec.ValidationError) -> InputError:
         message, tail = text, ""
     path = shown_path(tail.removesuffix("`").lstrip("."))
     if message.startswith(_MISSING):
-        return fault(inside(path, message[len(_MISSING) : -1]), "is required")
+        return fault(inside(path, declared_name(message[len(_MISSING) : -1])), "is required")
     if message.startswith(_UNKNOWN):
-        return fault(inside(path, message[len(_UNKNOWN) : -1]), "is not declared")
+        return fault(inside(path, declared_name(message[len(_UNKNOWN) : -1])), "is not declared")
     if message.startswith("Invalid enum value"):
         return fault(path, "must be one of the declared values")
     if message.startswith("Invalid value"):
         return fault(path, "must be a declared entity type that has actions")
     if message.startswith("Expected"):
-        return fault(path, message.replace("Expected", "must be", 1).replace("`", ""))
+        return fault(path, _in_json_words(message))
     return fault(path, "must be a number within the range of a double")
+
+
+# msgspec names Python's types; a game knows JSON's.
+_JSON_WORDS = {"float": "number", "int": "whole number", "str": "string", "bool": "boolean"}
+
+
+def _in_json_words(message: str) -> str:
+    """`Expected `float | str`, got `bool`` as `must be number or string, got boolean`."""
+    words = re.sub(r"\w+", lambda word: _JSON_WORDS.get(word.group(), word.group()), message)
+    return words.replace("Expected", "must be", 1).replace("`", "").replace("|", "or")
 
 
 def shown_path(path: str) -> str:
     """A path as an error may echo it; its names are declared ones, so only their length is in doubt."""
-    return ".".join(shown(part) for part in path.split("."))
+    return ".".join(shown(part) for part in declared_name(path).split("."))

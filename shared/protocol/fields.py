@@ -19,7 +19,7 @@ from shared.protocol.limits import (
     MAX_NAME_CHARS,
     MAX_STRING_CHARS,
 )
-from shared.protocol.names import clean_text, has_control
+from shared.protocol.names import clean_text, has_control, wire_name
 
 Kind = Literal["number", "boolean", "string", "enum", "vector2", "vector3", "entity_ref", "list"]
 Check = Callable[[Any], Any]
@@ -79,18 +79,13 @@ def object_struct(title: str, fields: Mapping[str, FieldType]) -> type[msgspec.S
     )
 
 
-# msgspec refuses these two in a renamed field. Names hold no control characters: U+0080 and U+0081 are free.
-_WIRE_NAME = str.maketrans({'"': "\x80", "\\": "\x81", "\x80": "\x82", "\x81": "\x82"})
-
-
-def wire_name(name: str) -> str:
-    """`name` as compiled Structs spell it; differs from `name` only where it `is_awkward`."""
-    return name.translate(_WIRE_NAME)
-
-
-def is_awkward(name: str) -> bool:
-    """Whether a Struct cannot carry `name` as it is, so that bodies need their keys respelled first."""
-    return '"' in name or "\\" in name
+def respelled(value: Any) -> Any:
+    """Decoded JSON with every key in its wire name."""
+    if isinstance(value, dict):
+        return {wire_name(key): respelled(member) for key, member in value.items()}
+    if isinstance(value, list):
+        return [respelled(member) for member in value]
+    return value
 
 
 def check_object(fields: Mapping[str, FieldType], controls: bool) -> Callable[[msgspec.Struct], None] | None:

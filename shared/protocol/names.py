@@ -36,3 +36,24 @@ def shown(name: str) -> str:
     """`name` as an error or warning may echo it: control characters escaped, cut to a name's length."""
     cut = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
     return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", cut)
+
+
+# msgspec refuses a quote or backslash in the name of a field. Names hold no control characters, so U+0080 and
+# U+0081 are free to stand for them; where a game sends those, U+0082 keeps them from passing for a quote.
+_WIRE_NAME = str.maketrans({'"': "\x80", "\\": "\x81", "\x80": "\x82", "\x81": "\x82"})
+_DECLARED_NAME = str.maketrans({"\x80": '"', "\x81": "\\"})
+
+
+def is_awkward(name: str) -> bool:
+    """Whether a Struct cannot carry `name` as it is, so that bodies need their keys respelled first."""
+    return '"' in name or "\\" in name
+
+
+def wire_name(name: str) -> str:
+    """`name` as compiled Structs spell it; differs only where `name` `is_awkward` or no name at all."""
+    return name.translate(_WIRE_NAME)
+
+
+def declared_name(name: str) -> str:
+    """`name` as the manifest spells it: what undoes `wire_name`."""
+    return name.translate(_DECLARED_NAME)
