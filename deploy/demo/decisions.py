@@ -115,8 +115,8 @@ class Book:
         found = []
         for entity_id, track in self.tracks.items():
             waited_s = now_s - track.asked_s
-            refresh_s = self.refresh_s.get(track.kind, DEFAULT_REFRESH_S)
-            if track.pending or waited_s < (MIN_INTERVAL_S if track.trigger else refresh_s):
+            interval_s = MIN_INTERVAL_S if track.trigger else self._refresh_s(track.kind)
+            if track.pending or waited_s < interval_s:
                 continue
             found.append((track.trigger is None, track.asked_s, entity_id))
         return [entity_id for _, _, entity_id in sorted(found)[:MAX_BATCH]]
@@ -158,10 +158,11 @@ class Book:
         return track.decision.action
 
     def blocked(self, entity_id: str, now_s: float) -> None:
-        """The game refused to execute the decision: it ends, and the entity may ask again soon."""
+        """The game refused to execute the decision in force: it ends, and the entity asks again soon."""
         self._end(entity_id, "blocked", now_s)
-        if entity_id in self.tracks:
-            self.tracks[entity_id].asked_s = min(self.tracks[entity_id].asked_s, now_s - DEFAULT_REFRESH_S)
+        track = self.tracks[entity_id]
+        soon_s = now_s + MIN_INTERVAL_S - self._refresh_s(track.kind)
+        track.asked_s = min(track.asked_s, soon_s)
 
     def _take(self, asked: Asked, question: Question, reply: DecisionReply | None, now_s: float) -> Verdict:
         track = self.tracks.get(question.entity_id)
@@ -182,6 +183,9 @@ class Book:
                 world=asked.world,
             )
         return track.verdict
+
+    def _refresh_s(self, kind: str) -> float:
+        return self.refresh_s.get(kind, DEFAULT_REFRESH_S)
 
     def _settle(self, asked: Asked) -> None:
         """A reply that cannot be used still ends the wait, for entities of the present epoch."""

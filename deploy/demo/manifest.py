@@ -17,7 +17,8 @@ CAVES: dict[str, Any] = {
     "profiles": {
         "tunnel_warden": {
             "type": "skeleton",
-            "text": "Warden of the tunnels. Never leaves its post for long and prefers one sure arrow to two.",
+            "text": "Warden of the tunnels. Never leaves its post for long and prefers one sure arrow to "
+            "two.",
         }
     },
 }

@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -37,7 +37,6 @@ class Player:
     tally: Tally
     now_s: float = 0.0
     sending_context: bool = False
-    note: str = field(default="")
 
     def frame(self, now_s: float) -> None:
         """One frame. Never waits."""
@@ -77,10 +76,11 @@ class Player:
         self.sending_context = False
 
 
-async def run_world(player: Player, ends_s: float, group: asyncio.TaskGroup) -> None:
-    """The frame loop of one world until the monotonic time `ends_s`."""
+async def run_world(player: Player, stop: asyncio.Event, group: asyncio.TaskGroup) -> None:
+    """The frame loop of one world until `stop` is set."""
     next_s = time.monotonic()
-    while (now_s := time.monotonic()) < ends_s:
+    while not stop.is_set():
+        now_s = time.monotonic()
         if player.world.over:
             player.client.paused = True
             await asyncio.to_thread(player.world.generate)

@@ -1,0 +1,50 @@
+"""A picture of one world: Crafter's own renderer, enlarged, with what each creature was told to do."""
+
+from pathlib import Path
+
+import numpy as np
+from crafter import engine
+from PIL import Image, ImageDraw, ImageFont
+
+from deploy.demo.play import Player
+
+GRID_CELLS = (25, 15)
+CELL_PIXELS = 40
+_FONT_PIXELS = 11
+_DECIDED, _NATIVE, _SHADE = (140, 255, 140), (255, 210, 90), (0, 0, 0)
+
+
+def draw(player: Player, path: Path) -> None:
+    """Write a PNG of the surroundings of the world's player. Raises OSError where it cannot be written."""
+    world = player.world
+    view = engine.LocalView(world.engine, world.textures, GRID_CELLS)
+    canvas = view(world.player, (CELL_PIXELS, CELL_PIXELS))
+    image = Image.fromarray(np.asarray(canvas, np.uint8).transpose((1, 0, 2)))
+    brush, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_PIXELS)
+    for creature in world.creatures.values():
+        column, row = (int(v) for v in creature.body.pos - world.player.pos + np.array(GRID_CELLS) // 2)
+        if not (0 <= column < GRID_CELLS[0] and 0 <= row < GRID_CELLS[1]):
+            continue
+        track = player.book.tracks.get(creature.id)
+        decision = track.decision if track is not None else None
+        name = "captain" if creature.id == player.adapter.captain else creature.id.replace("-", " ")
+        what = decision.action if decision is not None else "native AI"
+        place = ((column + 0.5) * CELL_PIXELS, (row + 1) * CELL_PIXELS)
+        brush.multiline_text(
+            place, f"{name}\n{what}", font=font, anchor="ma", align="center", spacing=1,
+            fill=_DECIDED if decision is not None else _NATIVE, stroke_width=2, stroke_fill=_SHADE,
+        )  # fmt: skip
+    brush.text(
+        (6, 4), f"{world.scene}: {caption(player)}", font=font, fill=(255, 255, 255), stroke_width=2,
+        stroke_fill=_SHADE,
+    )  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    image.save(path, format="PNG")
+
+
+def caption(player: Player) -> str:
+    """The scene's state in a few words."""
+    state = player.adapter.world_state()
+    scope, _ = player.adapter.scope()
+    horde = f", horde {player.adapter.horde.intent or 'native'}" if player.adapter.horde.id else ""
+    return f"{scope}, player health {state['player_health']:.0%}{horde}"
