@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from shared.errors import InputError
-from shared.protocol.checks import fault, inside
+from shared.protocol.checks import fault
 from shared.protocol.contexts import Contexts
 from shared.protocol.decide import DecideRequest, Entity
 from shared.protocol.decoding import decode, may_hold_control
@@ -162,7 +162,7 @@ class CompiledManifest:
         entities = request.entities
         if len({entity.id for entity in entities}) != len(entities):
             raise fault(_repeated_id(entities), "occurs twice")
-        if controls:
+        if controls and has_control("".join([request.client_id, *map(_own_names, entities)])):
             _refuse_control_in_names(request)
         for index, entity in enumerate(entities):
             plan = self._plans[entity.entity_type.index]
@@ -263,12 +263,16 @@ def _repeated_id(entities: Sequence[Entity]) -> str:
     return "entities"
 
 
+def _own_names(entity: Entity) -> str:
+    return entity.id if entity.parent is None else entity.id + entity.parent
+
+
 def _refuse_control_in_names(request: DecideRequest) -> None:
-    names = [("client_id", request.client_id)]
+    named = [("client_id", request.client_id)]
     for index, entity in enumerate(request.entities):
-        names.append((f"entities[{index}].id", entity.id))
+        named.append((f"entities[{index}].id", entity.id))
         if entity.parent is not None:
-            names.append((f"entities[{index}].parent", entity.parent))
-    for path, name in names:
+            named.append((f"entities[{index}].parent", entity.parent))
+    for path, name in named:
         if has_control(name):
-            raise fault(inside("", path), "must hold no control characters")
+            raise fault(path, "must hold no control characters")

@@ -66,7 +66,7 @@ def input_error(exc: msgspec.ValidationError) -> InputError:
     if message.startswith(_UNKNOWN):
         return fault(inside(path, declared_name(message[len(_UNKNOWN) : -1])), "is not declared")
     if message.startswith("Invalid enum value"):
-        return fault(path, "must be one of the declared values")
+        return fault(path, "must be one of the allowed values")
     if message.startswith("Invalid value"):
         return fault(path, "must be a declared entity type that has actions")
     if message.startswith("Expected"):

@@ -144,7 +144,7 @@ def _check_enum(declared: FieldType, _controls: bool) -> Check | None:
         try:
             return by_value[value]
         except KeyError:
-            raise InputError("", "must be one of the declared values") from None
+            raise InputError("", "must be one of the allowed values") from None
 
     return check
 

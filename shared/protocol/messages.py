@@ -1,14 +1,15 @@
 """The messages around a decision: context updates, reports and telemetry (A2G Context, Report, Telemetry).
 Pure. Unknown keys are ignored, null for an optional key is as if absent (DESIGN)."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shared.protocol.checks import fault, finite_double, inside, require_name, require_object, require_string
-from shared.protocol.decoding import decode, decode_any
+from shared.errors import InputError
+from shared.protocol.checks import fault, finite_double, inside, require_name, require_object
+from shared.protocol.decoding import decode, decode_any, may_hold_control
 from shared.protocol.limits import (
     MAX_DECISION_VALUES,
     MAX_NAME_CHARS,
@@ -126,8 +127,7 @@ def _prediction(written: dict[str, Any] | None) -> dict[str, Scalar] | None:
     return prediction
 
 
-@dataclass(frozen=True, slots=True)
-class TelemetryRow:
+class TelemetryRow(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """One entity of a snapshot; `position` has two or three coordinates."""
 
     id: str
@@ -185,41 +185,51 @@ def decode_telemetry(body: bytes, manifest: Manifest) -> Telemetry:
     """Read `POST /v1/telemetry`: vectors, lists and unknown keys are dropped, too many entities or scalars
     refused. Raises `InputError`."""
     read = decode(_TELEMETRY_DECODER.decode, body)
+    controls = may_hold_control(body)
     for name in ("client_id", "scene", "scope"):
         _refuse_control(getattr(read, name), name)
     seen: set[str] = set()
-    rows = tuple(_row(row, f"entities[{i}]", manifest, seen) for i, row in enumerate(read.entities or ()))
+    rows: list[TelemetryRow] = []
+    for index, row in enumerate(read.entities or ()):
+        try:
+            rows.append(_row(row, manifest, seen, controls))
+        except InputError as exc:
+            raise fault(f"entities[{index}].{exc.path}", exc.problem) from None
     return Telemetry(
         client_id=read.client_id,
         mode=read.mode,
         paused=read.paused,
         scene=read.scene or "",
         scope=read.scope,
-        world=_kept_scalars(read.world, "world", MAX_TELEMETRY_VALUES),
-        rows=rows,
+        world=_kept_scalars(read.world, "world", MAX_TELEMETRY_VALUES, manifest.world_fields, controls),
+        rows=tuple(rows),
     )
 
 
-def _row(read: _RowBody, path: str, manifest: Manifest, seen: set[str]) -> TelemetryRow:
-    for name in ("id", "parent", "profile"):
-        _refuse_control(getattr(read, name), f"{path}.{name}")
-    if read.type not in manifest.entity_types:
-        raise fault(f"{path}.type", "must be a declared entity type")
+def _row(read: _RowBody, manifest: Manifest, seen: set[str], controls: bool) -> TelemetryRow:
+    """One entity's row. Raises `InputError` with a path inside the entity."""
+    if controls:
+        for name in ("id", "parent", "profile"):
+            _refuse_control(getattr(read, name), name)
+    entity_type = manifest.entity_types.get(read.type)
+    if entity_type is None:
+        raise fault("type", "must be a declared entity type")
     if read.id in seen:
-        raise fault(f"{path}.id", "occurs twice")
+        raise fault("id", "occurs twice")
     if read.parent == read.id:
-        raise fault(f"{path}.parent", "must be another entity")
+        raise fault("parent", "must be another entity")
     seen.add(read.id)
+    decision = read.decision
+    if decision is not None:
+        decision = _kept_scalars(decision, "decision", MAX_DECISION_VALUES, (), controls)
     return TelemetryRow(
         id=read.id,
         type=read.type,
         name=clean_text(read.name or ""),
         state=clean_text(read.state or ""),
         pending=bool(read.pending),
-        fields=_kept_scalars(read.fields, f"{path}.fields", MAX_TELEMETRY_VALUES),
-        decision=None
-        if read.decision is None
-        else _kept_scalars(read.decision, f"{path}.decision", MAX_DECISION_VALUES),
+        fields=_kept_scalars(read.fields, "fields", MAX_TELEMETRY_VALUES, entity_type.fields, controls),
+        decision=decision,
         position=read.position,
         parent=read.parent,
         profile=read.profile,
@@ -236,32 +246,37 @@ def _all_scalars(written: dict[str, Any], path: str, most: int) -> dict[str, Sca
     for key, value in written.items():
         if isinstance(value, list | dict):
             raise fault(inside(path, key), "must be a number, boolean or string")
-    return _kept_scalars(written, path, most)
+    return _kept_scalars(written, path, most, (), controls=True)
 
 
-def _kept_scalars(written: dict[str, Any] | None, path: str, most: int) -> dict[str, Scalar]:
-    """The scalars among `written`, at most `most`; keys and strings keep the rules of string fields."""
+def _kept_scalars(
+    written: dict[str, Any] | None, path: str, most: int, declared: Container[str], controls: bool
+) -> dict[str, Scalar]:
+    """The scalars among `written`, at most `most`. Strings, and keys that are not `declared`, keep the rules
+    of string fields; `controls` is false where no string can hold a control character."""
     kept: dict[str, Scalar] = {}
-    count = 0
     for key, value in (written or {}).items():
         if value is None or isinstance(value, list | dict):
             continue
-        count += 1
-        if count > most:
-            raise fault(path, f"must have at most {most} values")
-        place = inside(path, key)
-        if len(key) > MAX_NAME_CHARS:
-            raise fault(place, f"a key must have at most {MAX_NAME_CHARS} characters")
-        kept[clean_text(key)] = _scalar(value, place)
-    return kept
+        if len(key) > MAX_STRING_CHARS and key not in declared:
+            raise fault(inside(path, key), f"a key must have at most {MAX_STRING_CHARS} characters")
+        if isinstance(value, str) and len(value) > MAX_STRING_CHARS:
+            raise fault(inside(path, key), f"must have at most {MAX_STRING_CHARS} characters")
+        kept[key] = _storable(value, path, key) if isinstance(value, int) else value
+    if len(kept) > most:
+        raise fault(path, f"must have at most {most} values")
+    if not controls:
+        return kept
+    return {
+        clean_text(key): clean_text(value) if isinstance(value, str) else value for key, value in kept.items()
+    }
 
 
-def _scalar(value: Any, path: str) -> Scalar:
-    if isinstance(value, str):
-        return clean_text(require_string(value, path, MAX_STRING_CHARS))
-    if isinstance(value, bool):
+def _storable(value: int, path: str, key: str) -> int | float:
+    """A whole number (or boolean) as 64 bits hold it, a larger one as a double."""
+    if -(2**63) <= value < 2**63:
         return value
     number = finite_double(value)
     if number is None:
-        raise fault(path, "must be a number within the range of a double")
-    return value if isinstance(value, int) and abs(value) < 2**63 else number
+        raise fault(inside(path, key), "must be a number within the range of a double")
+    return number

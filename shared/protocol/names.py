@@ -34,8 +34,8 @@ def clean_prose(text: str) -> str:
 
 def shown(name: str) -> str:
     """`name` as an error or warning may echo it: control characters escaped, cut to a name's length."""
-    cut = name if len(name) <= MAX_NAME_CHARS else f"{name[:MAX_NAME_CHARS]}…"
-    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", cut)
+    escaped = _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", name[: MAX_NAME_CHARS + 1])
+    return escaped if len(escaped) <= MAX_NAME_CHARS else f"{escaped[:MAX_NAME_CHARS]}…"
 
 
 # msgspec refuses a quote or backslash in the name of a field. Names hold no control characters, so U+0080 and
