@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.config import ProviderConfig, ProviderKind
 from workers.providers.base import Answer, ModelRequest, NoAnswer, ProviderReply, Question
-from workers.providers.errors import ProviderError
+from workers.providers.errors import ProviderError, ProviderMalformedError
 from workers.providers.registry import KINDS
 
 PAYLOADS = Path(__file__).parent / "payloads"
@@ -98,7 +98,7 @@ def test_the_registry_knows_exactly_the_kinds_that_configuration_names() -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_has_the_required_recordings(kind: ProviderKind) -> None:
-    assert REQUIRED <= set(recorded(kind))
+    assert set(recorded(kind)) >= REQUIRED
 
 
 @pytest.mark.parametrize(("kind", "name"), CASES)
@@ -184,8 +184,7 @@ def test_a_damaged_reply_is_read_or_refused_but_never_anything_else(
             break
     try:
         reply = KINDS[kind].parse_response(REQUEST, 200, {}, bytes(body))
-    except ProviderError as error:
-        assert error.kind == "malformed"
+    except ProviderMalformedError:
         return
     assert len(reply.answers) == len(REQUEST.questions)
     for question, answer in zip(REQUEST.questions, reply.answers, strict=True):
