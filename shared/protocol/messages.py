@@ -21,6 +21,8 @@ from shared.protocol.limits import (
 from shared.protocol.manifest import Manifest
 from shared.protocol.names import clean_text, has_control
 
+_COMPOUND = (list, dict)
+
 Scalar = str | int | float | bool
 Status = Literal["executed", "blocked", "expired"]
 DecisionSource = Literal["AI", "LOCAL"]
@@ -244,7 +246,7 @@ def _refuse_control(name: str | None, path: str) -> None:
 def _all_scalars(written: dict[str, Any], path: str, most: int) -> dict[str, Scalar]:
     """Every value must be a scalar; null is as if absent."""
     for key, value in written.items():
-        if isinstance(value, list | dict):
+        if isinstance(value, _COMPOUND):
             raise fault(inside(path, key), "must be a number, boolean or string")
     return _kept_scalars(written, path, most, (), controls=True)
 
@@ -256,7 +258,7 @@ def _kept_scalars(
     of string fields; `controls` is false where no string can hold a control character."""
     kept: dict[str, Scalar] = {}
     for key, value in (written or {}).items():
-        if value is None or isinstance(value, list | dict):
+        if value is None or isinstance(value, _COMPOUND):
             continue
         if len(key) > MAX_STRING_CHARS and key not in declared:
             raise fault(inside(path, key), f"a key must have at most {MAX_STRING_CHARS} characters")
