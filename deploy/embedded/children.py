@@ -7,7 +7,8 @@ import pwd
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -94,6 +95,7 @@ class Child:
 
     async def stop(self, number: signal.Signals, patience_s: float) -> int:
         """Ask it to end, and end it by force when it has not within `patience_s`. Returns its exit code."""
+        self.resume()  # a frozen process hears no request
         self.send(number)
         try:
             return await asyncio.wait_for(self.wait(), patience_s)
@@ -105,6 +107,16 @@ class Child:
         if self.returncode is None:
             os.killpg(self.pid, signal.SIGKILL)
         return await self.wait()
+
+    @contextmanager
+    def ended_on_failure(self) -> Iterator[None]:
+        """Around what has to succeed for the process to be of use: if it does not, nothing stays behind."""
+        try:
+            yield
+        except BaseException:  # also when the start is cancelled
+            if self.returncode is None:
+                os.killpg(self.pid, signal.SIGKILL)
+            raise
 
     def suspend(self) -> None:
         """Freeze it and all its descendants."""
@@ -167,9 +179,10 @@ def descendants(pid: int) -> list[int]:
 def processes_in(folder: Path) -> list[int]:
     """The process ids whose working directory is `folder`; empty where there is no /proc."""
     found = []
+    real = folder.resolve()
     for link in Path("/proc").glob("[0-9]*/cwd"):
         try:
-            if link.readlink() == folder:
+            if link.readlink() == real:
                 found.append(int(link.parent.name))
         except OSError:
             continue  # it ended meanwhile, or is another user's

@@ -13,12 +13,11 @@ from typing import IO, Final
 from urllib.parse import quote
 
 from deploy.embedded.binaries import postgres_programs
-from deploy.embedded.children import Child, processes_in, unprivileged_account
-from deploy.embedded.servers import ServerLog, ServerStartError, short_path
+from deploy.embedded.children import Child, unprivileged_account
+from deploy.embedded.servers import ServerLog, ServerStartError, short_path, until_unused
 
 _START_S: Final = 60.0  # crash recovery replays up to max_wal_size
 _STOP_S: Final = 20.0  # a checkpoint
-_LEFTOVERS_S: Final = 10.0  # a killed server's own children notice within milliseconds
 _LOOK_S: Final = 0.01
 _DATABASE: Final = "muster"
 _ROLE: Final = "muster"
@@ -80,11 +79,11 @@ class EmbeddedPostgres:
                 output,
             )
         self._child = child
-        try:
-            await asyncio.wait_for(self._until_ready(child), _START_S)
-        except TimeoutError:
-            await child.kill()
-            raise ServerStartError(f"postgres was not ready within {_START_S:.0f} s") from None
+        with child.ended_on_failure():
+            try:
+                await asyncio.wait_for(self._until_ready(child), _START_S)
+            except TimeoutError:
+                raise ServerStartError(f"postgres was not ready within {_START_S:.0f} s") from None
         return child
 
     def _prepare(self) -> None:
@@ -122,7 +121,9 @@ class EmbeddedPostgres:
     async def _run(self, argv: Callable[[str], list[str]], stdin: IO[bytes]) -> None:
         with self._log.open() as output:
             child = self._spawn(argv, output, stdin)
-        if await child.wait() != 0:
+        with child.ended_on_failure():
+            code = await child.wait()
+        if code != 0:
             raise ServerStartError(f"the database could not be made: {self._log.reason()}")
 
     def _spawn(
@@ -152,16 +153,15 @@ class EmbeddedPostgres:
 
     async def _clear_leftovers(self) -> None:
         """Wait for what a crash left running, then forget its process id, which may be another's by now."""
-        if sys.platform != "linux":
-            return  # Postgres itself looks at its pid file
-        data = (self._home / "data").resolve()
-        deadline = asyncio.get_running_loop().time() + _LEFTOVERS_S
-        while left := processes_in(data):
-            if asyncio.get_running_loop().time() > deadline:
-                raise ServerStartError(f"{data} is in use by process {left[0]}")
-            await asyncio.sleep(_LOOK_S)
-        for leftover in (data / "postmaster.pid", self._sockets / _SOCKET, self._sockets / f"{_SOCKET}.lock"):
-            leftover.unlink(missing_ok=True)
+        data = self._home / "data"
+        await until_unused(data)
+        if sys.platform == "linux":  # elsewhere nobody could be seen: Postgres itself looks at its pid file
+            for leftover in (
+                data / "postmaster.pid",
+                self._sockets / _SOCKET,
+                self._sockets / f"{_SOCKET}.lock",
+            ):
+                leftover.unlink(missing_ok=True)
 
     async def _until_ready(self, child: Child) -> None:
         while not _says_ready(self._home / "data" / "postmaster.pid"):
@@ -172,7 +172,6 @@ class EmbeddedPostgres:
     async def stop(self) -> None:
         """End its sessions, write a checkpoint and end (pg_ctl's fast shutdown)."""
         if self._child is not None:
-            self._child.resume()
             await self._child.stop(signal.SIGINT, _STOP_S)
 
     async def kill(self) -> None:

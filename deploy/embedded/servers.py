@@ -1,5 +1,6 @@
 """What both embedded servers need: a log file, its last words, a socket path that is short enough."""
 
+import asyncio
 import hashlib
 import os
 import stat
@@ -7,11 +8,14 @@ import tempfile
 from pathlib import Path
 from typing import IO, Final
 
+from deploy.embedded.children import processes_in
 from shared.errors import MusterError
 
 _SOCKET_PATH_BYTES: Final = 100  # sun_path holds 108 on Linux, 104 on macOS (unix(7))
 _LOG_BYTES: Final = 4 * 1024 * 1024  # a log above this is begun anew at the next start
 _REASON_CHARACTERS: Final = 300
+_LEFTOVERS_S: Final = 10.0  # a killed server's own children notice within milliseconds
+_LOOK_S: Final = 0.01
 
 
 class ServerStartError(MusterError):
@@ -41,6 +45,18 @@ class ServerLog:
         fatal = [line for line in said if "FATAL" in line or "rror" in line]
         text = (fatal or said or ["it said nothing"])[-1]
         return "".join(c for c in text if c.isprintable())[-_REASON_CHARACTERS:]
+
+
+async def until_unused(data: Path) -> None:
+    """Wait for what a crash left running in `data`: both servers make it their working directory.
+
+    Raises ServerStartError when it stays. Sees nothing where there is no /proc.
+    """
+    deadline = asyncio.get_running_loop().time() + _LEFTOVERS_S
+    while left := processes_in(data):
+        if asyncio.get_running_loop().time() > deadline:
+            raise ServerStartError(f"{data} is in use by process {left[0]}")
+        await asyncio.sleep(_LOOK_S)
 
 
 def short_path(folder: Path, file_name: str) -> Path:

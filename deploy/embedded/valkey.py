@@ -8,7 +8,7 @@ from typing import Final
 
 from deploy.embedded.binaries import valkey_server
 from deploy.embedded.children import Child
-from deploy.embedded.servers import ServerLog, ServerStartError, short_path
+from deploy.embedded.servers import ServerLog, ServerStartError, short_path, until_unused
 
 _START_S: Final = 30.0  # loading a large append-only file takes its time
 _STOP_S: Final = 20.0  # a last fsync of the append-only file
@@ -45,6 +45,7 @@ class EmbeddedValkey:
     async def start(self) -> Child:
         """Start and wait until it has loaded its data. Raises ServerStartError with the reason it gave."""
         self._prepare()
+        await until_unused(self.directory / "data")
         options = {**_OPTIONS, "dir": str(self.directory / "data"), "unixsocket": str(self.socket)}
         argv = [str(valkey_server())]
         for name, value in options.items():
@@ -52,11 +53,11 @@ class EmbeddedValkey:
         with self._log.open() as output:
             child = Child.spawn("valkey", argv, env={"PATH": os.defpath}, output=output)
         self._child = child
-        try:
-            await asyncio.wait_for(self._until_ready(child), _START_S)
-        except TimeoutError:
-            await child.kill()
-            raise ServerStartError(f"valkey was not ready within {_START_S:.0f} s") from None
+        with child.ended_on_failure():
+            try:
+                await asyncio.wait_for(self._until_ready(child), _START_S)
+            except TimeoutError:
+                raise ServerStartError(f"valkey was not ready within {_START_S:.0f} s") from None
         return child
 
     def _prepare(self) -> None:
@@ -74,7 +75,6 @@ class EmbeddedValkey:
     async def stop(self) -> None:
         """Write everything to disk and end."""
         if self._child is not None:
-            self._child.resume()
             await self._child.stop(signal.SIGTERM, _STOP_S)
 
     async def kill(self) -> None:
