@@ -161,10 +161,11 @@ class Situation:
     def observed_entities_text(self) -> str:
         """Every observe-only entity, with counts per type of what is within its own radius."""
         if self._observed is None:
+            observed = {name for name, entity_type in self._types.items() if entity_type.observe_only}
             entries = [
                 self._observed_entry(index, row)
                 for index, row in enumerate(self._rows)
-                if self._types[row.type].observe_only
+                if row.type in observed
             ]
             self._observed = "[" + ",".join(entries) + "]" if entries else ""
         return self._observed
@@ -222,18 +223,18 @@ class Situation:
         return f'{shown},"nearby_counts":{{{",".join(parts)}}}}}'
 
     def _members(self, parent_id: str) -> "list[_Member]":
-        """All known members in the snapshot's order, then as asked. Nobody is a member of itself."""
+        """All known members in the snapshot's order, then as asked."""
         members = []
         for row in self._rows:
             asked = self._asked.get(row.id)
             # What a request leaves out is still as telemetry had it (A2G Decide, ".position").
             parent = row.parent if asked is None else asked.parent or row.parent
-            if parent == parent_id and row.id != parent_id:
+            if parent == parent_id:
                 members.append(_seen_member(row, asked))
         members += [
             _Member(asked.id, asked.type, _point(asked.position), None, asked.fields)
             for asked in self._asked.values()
-            if asked.parent == parent_id and asked.id != parent_id and self._index(asked.id) is None
+            if asked.parent == parent_id and self._index(asked.id) is None
         ]
         return members
 
