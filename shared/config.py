@@ -282,7 +282,7 @@ def _decoded(path: Path, text: str) -> object:
                 return yaml.safe_load(text)
             case ".json":
                 return msgspec.json.decode(text)
-    except (tomllib.TOMLDecodeError, yaml.YAMLError, msgspec.DecodeError) as exc:
+    except (ValueError, yaml.YAMLError, msgspec.DecodeError, RecursionError) as exc:  # YAML: impossible dates
         raise ConfigError(f"{path}: {' '.join(str(exc).split())}") from exc
     raise ConfigError(f"{path}: must end in .toml, .yaml or .json")
 

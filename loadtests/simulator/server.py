@@ -62,16 +62,11 @@ class Simulator:
     def _route(self, wire: Wire) -> Handler:
         async def handle(request: web.Request) -> web.Response:
             body = await request.read()
-            stats = self.stats
-            stats.requests += 1
-            stats.in_flight += 1
-            stats.peak_in_flight = max(stats.peak_in_flight, stats.in_flight)
+            self.stats.requests += 1
             try:
                 return await self._handle(request, wire, body)
             except WireError as exc:
                 return self._reply(exc.status, exc.body)
-            finally:
-                stats.in_flight -= 1
 
         return handle
 
@@ -83,7 +78,7 @@ class Simulator:
         refused = self._refused_key(request, wire)
         if refused is not None:
             return refused
-        if faults.concurrency and self.stats.in_flight > faults.concurrency:
+        if faults.concurrency and self.stats.in_flight >= faults.concurrency:
             return self._reply(529, wire.failure(529, "overloaded: too many requests at once"))
         status = self._dice.status(faults.error_rates)
         if status is not None:
@@ -92,11 +87,15 @@ class Simulator:
         wait_s = self._quota_wait_s(answered, now_s)
         if wait_s > 0:
             return self._reply(429, wire.failure(429, "rate limit reached"), wait_s)
-        delay_ms = self._dice.delay_ms(faults)
-        if delay_ms > 0:
-            await asyncio.sleep(delay_ms / 1_000)
-            if self._is_out(asyncio.get_running_loop().time()):
-                return self._drop(request)
+        self.stats.enter()
+        try:
+            delay_ms = self._dice.delay_ms(faults)
+            if delay_ms > 0:
+                await asyncio.sleep(delay_ms / 1_000)
+        finally:
+            self.stats.leave()
+        if delay_ms > 0 and self._is_out(asyncio.get_running_loop().time()):
+            return self._drop(request)
         return self._answer(request, wire, answered)
 
     def _answer(self, request: web.Request, wire: Wire, answered: Answered) -> web.Response:

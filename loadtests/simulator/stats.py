@@ -14,7 +14,7 @@ class Stats(msgspec.Struct):
     malformed: int = 0
     missing: int = 0
     abandoned: int = 0  # the caller had gone before its answer was ready: paid for nothing
-    in_flight: int = 0
+    in_flight: int = 0  # being evaluated, refused ones never
     peak_in_flight: int = 0
     largest_batch: int = 0  # questions in one request
 
@@ -23,6 +23,15 @@ class Stats(msgspec.Struct):
         fresh = Stats(in_flight=self.in_flight, peak_in_flight=self.in_flight)
         for name in self.__struct_fields__:
             setattr(self, name, getattr(fresh, name))
+
+    def enter(self) -> None:
+        """A request is being evaluated."""
+        self.in_flight += 1
+        self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
+
+    def leave(self) -> None:
+        """It no longer is."""
+        self.in_flight -= 1
 
     def count_status(self, status: int) -> None:
         """One reply with `status`."""
