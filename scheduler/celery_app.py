@@ -4,11 +4,15 @@
 """
 
 import os
+import warnings
 
 from celery import Celery
+from celery.exceptions import SecurityWarning
+from celery.signals import setup_logging
 
 from scheduler.beat import BEAT_SCHEDULE, QUEUE
 from scheduler.broker import broker_address
+from shared.logs import configure_logs
 from shared.settings import Settings
 
 VISIBILITY_TIMEOUT_S = 600  # an unacknowledged job of a dead worker is given out again; jobs take seconds
@@ -41,10 +45,19 @@ def make_app(settings: Settings) -> Celery:
         },
         beat_schedule=BEAT_SCHEDULE,
         beat_scheduler="scheduler.beat:StatelessScheduler",
+        worker_redirect_stdouts=False,
         timezone="UTC",
         enable_utc=True,
     )
     return app
 
 
-app = make_app(Settings.from_env(os.environ))
+_SETTINGS = Settings.from_env(os.environ)
+app = make_app(_SETTINGS)
+# As root, which `muster up` may be, Celery warns of messages that run code: only JSON is accepted here.
+warnings.filterwarnings("ignore", category=SecurityWarning)
+
+
+@setup_logging.connect
+def _configure_logs(**_signal: object) -> None:
+    configure_logs("celery", _SETTINGS.log_level)

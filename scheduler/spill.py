@@ -88,7 +88,7 @@ class Spill:
             if shutil.disk_usage(self._folder).free < self._min_free_bytes + len(data):
                 raise SpillFullError(f"less than {self._min_free_bytes >> 20} MiB free in {self._folder}")
             file = self._writing or self._begin()
-            file.write(data)
+            _write_all(file, data)
             os.fsync(file.fileno())
         except OSError as exc:
             self._seal()  # its end may be torn now: nothing may follow
@@ -160,6 +160,12 @@ class Spill:
             path.unlink()
         self.size_bytes = max(0, self.size_bytes - left)
         self._offset = self._read_to = 0
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:  # a disk that fills up takes a part and refuses the next
+        rest = rest[file.write(rest) :]
 
 
 def _number(path: Path) -> int:

@@ -23,8 +23,8 @@ from shared.decision_log import (
 DECISION_COLUMNS = (
     "at", "id", "game", "session", "client_id", "security_profile", "epoch", "manifest_hash", "contexts_hash",
     "scope", "route", "priority", "state", "entity_id", "entity_type", "legal_actions", "source", "code",
-    "action", "confidence", "probabilities", "profile", "trigger", "parent", "input", "provider", "model", "cached",
-    "input_tokens", "output_tokens", "cost_nanousd", "latency_ms",
+    "action", "confidence", "probabilities", "profile", "trigger", "parent", "input", "provider", "model",
+    "cached", "input_tokens", "output_tokens", "cost_nanousd", "latency_ms",
 )  # fmt: skip
 REPORT_COLUMNS = (
     "at", "id", "decision_id", "game", "session", "client_id", "security_profile", "entity_id", "action",
