@@ -9,6 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
+from math import isinf
 from operator import call
 from typing import Any
 
@@ -152,6 +153,8 @@ def _plain_text(text: str) -> str:
     value = float(text)
     if 1 <= abs(value) < _PLAIN_BELOW:
         return str(int(value))
+    if isinf(value):  # rounded up beyond the largest double, which readers would take for infinity
+        return "1.797e308" if value > 0 else "-1.797e308"
     mantissa, exponent = text.split("e")
     return f"{mantissa}e{int(exponent)}"
 

@@ -36,6 +36,8 @@ from shared.protocol.manifest import CacheRule
         (1.23456e12, "1.235e12"),
         (1.23456e-7, "1.235e-7"),
         (10**300, "1e300"),
+        (1.7976931348623157e308, "1.797e308"),
+        (-1.7976931348623157e308, "-1.797e308"),
     ],
 )
 def test_numbers_have_four_significant_digits(value: float, text: str) -> None:
