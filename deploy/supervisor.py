@@ -204,14 +204,10 @@ class Supervisor:
     async def _end(self) -> None:
         await _cancelled(*self._keepers, *([] if self._rolling is None else [self._rolling]))
         simulator = [] if self._simulator is None else [self._simulator.place]
-        for row in (
-            self._gateways,
-            self._workers,
-            [self._scheduler, *self._celery],
-            simulator,
-            [self._postgres_place, self._valkey_place],
-        ):
+        for row in (self._gateways, self._workers, [self._scheduler, *self._celery], simulator):
             await asyncio.gather(*(place.end(self._hurry) for place in row))
+        never = asyncio.Event()  # the servers write to disk, however great the hurry
+        await asyncio.gather(self._postgres_place.end(never), self._valkey_place.end(never))
 
 
 async def _all_or_none(*steps: Coroutine[None, None, None]) -> None:

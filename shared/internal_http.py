@@ -1,5 +1,6 @@
 """The inside listener of every role: `/livez`, `/readyz` and `/metrics`, apart from the games' port."""
 
+import os
 import socket
 from collections.abc import Callable
 from typing import Final
@@ -64,7 +65,7 @@ def _listener(bind: str) -> socket.socket:
     try:
         return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
-        raise ConfigError(f"{_SETTING}: cannot listen on {bind}: {error.strerror}") from error
+        raise ConfigError(f"{_SETTING}: cannot listen on {bind}: {os.strerror(error.errno or 0)}") from error
 
 
 def _inherited(number: str) -> socket.socket:

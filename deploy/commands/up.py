@@ -57,10 +57,14 @@ def _supervise(
     from deploy.supervisor import Plan, Supervisor
     from shared.config import load_config
     from shared.logs import configure_logs
+    from shared.protocol.secret_keys import SecretKeys
 
+    # What is wrong is told once, here, and not by every role.
     if config is not None:
         config = config.absolute()
-        load_config(config)  # a wrong file is told once, here, and not by every role
+        load_config(config)
+    if settings.secret_keys:
+        SecretKeys.parse(settings.secret_keys)
     configure_logs("up", settings.log_level)
     plan = Plan(config, profile, workers, gateways)
 
@@ -74,4 +78,6 @@ def _listener(port: int) -> socket.socket:
     try:
         return socket.create_server((_LOOPBACK, port), backlog=_BACKLOG)
     except OSError as error:
-        raise ConfigError(f"--port {port}: {error.strerror}; choose another, or 0 for any") from error
+        raise ConfigError(
+            f"--port {port}: {os.strerror(error.errno or 0)}; choose another, or 0 for any"
+        ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Final
 from urllib.parse import quote
 
-from deploy.embedded.binaries import postgres_programs
+from deploy.embedded.binaries import SHARED_HOME, postgres_programs
 from deploy.embedded.children import Child, unprivileged_account
 from deploy.embedded.servers import ServerLog, ServerStartError, short_path, until_unused
 
@@ -50,12 +50,13 @@ class EmbeddedPostgres:
     server gets it as an open descriptor and names it `/proc/self/fd/N`: no folder has to be opened to others.
     """
 
-    def __init__(self, directory: Path) -> None:
-        """`directory` is made when it is missing."""
+    def __init__(self, directory: Path, shared_home: Path = SHARED_HOME) -> None:
+        """`directory` is made when it is missing; `shared_home` is for what `postgres_programs` may copy."""
         self.directory = directory.absolute()
         self._home = self.directory / "home"  # all that the server itself may touch
         self._sockets = self._home / "run"
         self._log = ServerLog(self.directory / "postgres.log")
+        self._shared_home = shared_home
         self._account = unprivileged_account()
         self._child: Child | None = None
 
@@ -68,7 +69,7 @@ class EmbeddedPostgres:
     async def start(self) -> Child:
         """Start, after making the database the first time. Raises ServerStartError with the reason given."""
         self._prepare()
-        programs = postgres_programs(self._account)
+        programs = postgres_programs(self._account, self._shared_home)
         if not (self._home / "data").exists():
             await self._initialise(programs)
         await self._clear_leftovers()

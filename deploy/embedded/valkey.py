@@ -61,8 +61,9 @@ class EmbeddedValkey:
         return child
 
     def _prepare(self) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in ("data", "run"):
-            (self.directory / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.directory / folder).mkdir(mode=0o700, exist_ok=True)
         self.socket = short_path(self.directory / "run", _SOCKET) / _SOCKET
         self.socket.unlink(missing_ok=True)  # left by a crash
 

@@ -72,5 +72,5 @@ async def test_an_address_that_cannot_be_had_names_the_setting(bind: str) -> Non
 async def test_a_taken_port_is_one_readable_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"):
+        with pytest.raises(ConfigError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use$"):
             await InternalServer(Switch(), CollectorRegistry()).start(f"127.0.0.1:{port}")
