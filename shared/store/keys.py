@@ -1,8 +1,8 @@
 """The only place where Redis keys are built. Pure.
 
 The braces are the hash tag: every script's keys share one, so that it runs unchanged on Redis Cluster. Keys
-that belong to a session start with `{s:S}`, to a game `{g:G}`, to a shard of the queue `{qN}`. Names that come
-from a game never become part of a tag as they are: a brace in them would move the key to another slot.
+of a session start with `{s:S}`, of a game with `{g:G}`, of a shard of the queue with `{qN}`. A name that comes
+from a game never becomes part of a tag as it is: a brace in it would move the key to another slot.
 """
 
 from hashlib import blake2b
@@ -67,6 +67,12 @@ class SessionKeys:
     def last(self) -> str:
         """Hash entity → its latest decision."""
         return self._prefix + "last"
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Every key of the session but cached decisions, which live on their own time."""
+        names = ("session", "snap", "seen", "cur", "counts", "gone", "asked", "mem", "last", "used")
+        return tuple(self._prefix + name for name in names)
 
     @property
     def used(self) -> str:

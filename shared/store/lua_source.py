@@ -1,4 +1,4 @@
-"""The text of the Lua scripts: files in `lua/`, where `--- @include NAME` stands for the fragment `lua/NAME.lua`."""
+"""The text of the Lua scripts: files in `lua/`, where `--- @include NAME` stands for `lua/NAME.lua`."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""The deadline queue: builds the commands of its scripts and reads their replies. The scripts' headers in `lua/`
+"""The deadline queue: builds the commands of its scripts and reads their replies. The scripts' headers (`lua/`)
 state what each does; nothing here looks at a key's contents.
 
 Commands come as values, so that a caller can send them in one round trip with others.
@@ -6,6 +6,7 @@ Commands come as values, so that a caller can send them in one round trip with o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Literal, cast
 
 from shared.store.connection import Command, RedisConnection, Reply
@@ -41,14 +42,14 @@ class QueueBounds:
 class Admission:
     """One item at the door: a request's entities of one lane."""
 
-    id: str  # never used before
+    item: str  # an id never used before
     gateway: str
     route: str
     priority: Priority
     lane: str  # opaque: what may share a provider request
     deadline_ms: int  # absolute
     questions: int  # at least 1
-    full_questions: int  # a lane with as many is claimed at once; one value per lane
+    full: int  # questions that fill a provider request: a lane with as many is claimed at once
     linger_ms: int  # how long the item waits for company
     payload: bytes
 
@@ -57,7 +58,7 @@ class Admission:
 class ClaimedItem:
     """One item of a claimed batch."""
 
-    id: str
+    item: str
     gateway: str
     attempts: int  # claims before this one
     deadline_ms: int
@@ -95,12 +96,20 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ItemReply:
-    """One entry of a gateway's reply stream: the worker's reply, or the code with which the item was dropped."""
+    """One entry of a gateway's reply stream: the worker's reply, or the code with which the queue dropped it."""
 
     entry: str  # the stream's id: where to read on
     item: str
     reply: bytes | None
     code: DropCode | None
+
+
+class Cancelled(IntEnum):
+    """Where an item was when its gateway gave it up."""
+
+    GONE = 0  # its reply is on the way or was read
+    CLAIMED = 1  # whatever its worker still answers reaches nobody
+    QUEUED = 2
 
 
 class DeadlineQueue:
@@ -130,14 +139,14 @@ class DeadlineQueue:
         ]
         for item in items:
             args += (
-                item.id,
+                item.item,
                 item.gateway,
                 item.route,
                 item.priority,
                 item.lane,
                 item.deadline_ms,
                 item.questions,
-                item.full_questions,
+                item.full,
                 item.linger_ms,
                 item.payload,
             )
@@ -216,7 +225,7 @@ class DeadlineQueue:
 
     @staticmethod
     def parse_settle(reply: Reply) -> list[bool] | None:
-        """Per answer whether it is the item's one answer; None when the batch is not this worker's any more."""
+        """Per answer whether it is the item's one answer; None when the batch is not this worker's any longer."""
         held, *flags = [number(flag) for flag in list_of(reply)]
         return [flag == 1 for flag in flags] if held else None
 
@@ -235,13 +244,12 @@ class DeadlineQueue:
         return self._cancel.call([self.keys.prefix], [self.bounds.keys_ttl_ms, *items])
 
     @staticmethod
-    def parse_cancel(reply: Reply) -> list[DropCode | None]:
-        """Per item the fallback code to answer it with; None when its reply is on the way or was read."""
-        codes: dict[int, DropCode | None] = {2: "busy", 1: "unavailable", 0: None}
-        return [codes[number(verdict)] for verdict in list_of(reply)]
+    def parse_cancel(reply: Reply) -> list[Cancelled]:
+        """Per item where it was."""
+        return [Cancelled(number(verdict)) for verdict in list_of(reply)]
 
     def replies_command(self, gateway: str, after: str, block_ms: int, count: int = 256) -> Command:
-        """Wait up to `block_ms` for entries after id `after` ("0" all); only on a connection that may block."""
+        """Wait up to `block_ms` for entries after id `after` ("0" all), on a connection that may block."""
         stream = self.keys.replies(gateway)
         return ("XREAD", "COUNT", count, "BLOCK", block_ms, "STREAMS", stream, after)
 
@@ -277,7 +285,7 @@ class DeadlineQueue:
         (reply,) = await self._connection.trip([self.extend_command(now_ms, batch, fence, lease_ms)])
         return self.parse_extend(reply)
 
-    async def cancel(self, items: Sequence[str]) -> list[DropCode | None]:
+    async def cancel(self, items: Sequence[str]) -> list[Cancelled]:
         """One trip of `cancel_command`."""
         (reply,) = await self._connection.trip([self.cancel_command(items)])
         return self.parse_cancel(reply)
