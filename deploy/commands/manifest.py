@@ -1,7 +1,6 @@
 """`muster manifest check FILE`: what the platform would say to a manifest, without a platform."""
 
 import sys
-from typing import BinaryIO
 
 import click
 import msgspec
@@ -15,17 +14,18 @@ def command() -> None:
 
 
 @command.command("check")
-@click.argument("file", type=click.File("rb"))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check(file: BinaryIO, as_json: bool) -> None:
+def check(file: str, as_json: bool) -> None:
     """Validate FILE (- for standard input); print its hash and warnings, or the path of its first fault."""
     try:
-        hash_, warnings = _checked(file.read())
+        with click.open_file(file, "rb") as stream:
+            hash_, warnings = _checked(stream.read())
     except InputError as fault:
         if as_json:
             click.echo(msgspec.json.encode({"valid": False, "path": fault.path, "problem": fault.problem}))
         else:
-            click.echo(f"{file.name}: {fault}", err=True)
+            click.echo(f"{file}: {fault}", err=True)
         sys.exit(1)
     if as_json:
         click.echo(msgspec.json.encode({"valid": True, "hash": hash_, "warnings": warnings}))
@@ -36,11 +36,8 @@ def check(file: BinaryIO, as_json: bool) -> None:
 
 
 def _checked(source: bytes) -> tuple[str, tuple[str, ...]]:
+    from shared.protocol.decoding import decode_any
     from shared.protocol.manifest import parse_manifest
 
-    try:
-        raw = msgspec.json.decode(source)
-    except msgspec.DecodeError as error:
-        raise InputError("", f"not JSON: {error}") from error
-    parsed = parse_manifest(raw)
+    parsed = parse_manifest(decode_any(source))
     return parsed.manifest.hash, parsed.warnings

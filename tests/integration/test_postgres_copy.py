@@ -47,9 +47,13 @@ async def test_a_server_runs_from_a_copy(
 ) -> None:
     server = EmbeddedPostgres(closed / "data", open_home)
     child = await server.start()
-    program = Path(f"/proc/{child.pid}/exe").readlink()
+    program = program_of(child.pid)
     await server.stop()
     assert program.is_relative_to(open_home)
+
+
+def program_of(pid: int) -> Path:
+    return Path(f"/proc/{pid}/exe").readlink()
 
 
 def test_the_copy_is_made_once(closed: Path, open_home: Path) -> None:
