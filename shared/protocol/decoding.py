@@ -75,7 +75,14 @@ def input_error(exc: msgspec.ValidationError) -> InputError:
 
 
 # msgspec names Python's types; a game knows JSON's.
-_JSON_WORDS = {"float": "number", "int": "whole number", "str": "string", "bool": "boolean"}
+_JSON_WORDS = {
+    "float": "number",
+    "int": "whole number",
+    "str": "string",
+    "bool": "boolean",
+    "dict": "object",
+    "list": "array",
+}
 
 
 def _in_json_words(message: str) -> str:

@@ -70,7 +70,7 @@ def mutated(draw: st.DrawFn, value: Any) -> Any:
     holder = copy
     for step in path[:-1]:
         holder = holder[step]
-    operation = draw(st.sampled_from(["remove", "replace", "add"]))
+    operation = draw(st.sampled_from(["remove", "replace", "replace", "add"]))
     if operation == "remove":
         del holder[path[-1]]
     elif operation == "replace":
