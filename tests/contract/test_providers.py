@@ -1,5 +1,6 @@
 """One contract for every registered provider kind, over replies recorded in `payloads/<kind>/`."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -145,8 +146,13 @@ def test_objects_travel_as_their_text_where_the_server_takes_strings_only(kind: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_error_text_never_quotes_the_reply(kind: ProviderKind) -> None:
-    echo = b'{"detail":{"error_type":"sk_canary","message":"bad key sk_canary"},"error":"sk_canary"}'
-    for status in (400, 401, 403, 404, 422, 429, 500, 503, 529):
+    problem = (
+        b'{"error_type":"sk_canary","type":"sk_canary","code":"sk_canary","message":"bad key sk_canary"}'
+    )
+    echoes = [
+        b'{"%b":%b}' % (key, text) for key in (b"detail", b"error") for text in (problem, b'"sk_canary"')
+    ]
+    for status, echo in itertools.product((400, 401, 403, 404, 422, 429, 500, 503, 529), echoes):
         with pytest.raises(ProviderError) as caught:
             KINDS[kind].parse_response(REQUEST, status, {"retry-after": "sk_canary"}, echo)
         assert "sk_canary" not in f"{caught.value!s} {caught.value!r}"

@@ -381,6 +381,7 @@ async def test_a_call_timed_out_after_sending_costs_the_estimate(transport: Prov
     async with serving(behaviour) as url:
         attempt = await ask(url, transport, timeout_ms=60)
     assert isinstance(attempt.error, ProviderTimeoutError)
+    assert "60 ms" in str(attempt.error)  # the provider's own limit, within the 500 ms that were left
     assert attempt.cost_nanousd == ESTIMATE * PRICE_NANOUSD
 
 

@@ -51,6 +51,12 @@ def test_a_quota_grants_a_second_at_once_and_then_its_rate() -> None:
     assert quota.take(1, 2, 100.6) == pytest.approx(0.4)
 
 
+def test_a_quota_saves_up_no_more_than_a_second() -> None:
+    quota = Quota()
+    quota.take(1, 2, 100.0)
+    assert [quota.take(1, 2, 200.0) for _ in range(3)] == [0, 0, 0.5]
+
+
 def test_a_quota_of_zero_grants_everything() -> None:
     assert Quota().take(10**9, 0, 1.0) == 0
 

@@ -142,8 +142,9 @@ def test_the_default_sends_everything_to_the_simulator() -> None:
     ],
 )
 def test_prices_are_exact(usd: float, picousd: int) -> None:
-    provider = ProviderConfig(kind="systemone", base_url="http://h", model="m", price_per_mtok_usd=usd)
-    prices = prices_of(provider)
+    raw = json.loads(EXAMPLE)
+    raw["providers"]["main"]["price_per_mtok_usd"] = usd
+    prices = prices_of(parse_config(raw).providers["main"])
     assert (prices.input_picousd, prices.cached_picousd, prices.output_picousd) == (picousd, picousd, 0)
 
 
