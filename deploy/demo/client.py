@@ -23,7 +23,7 @@ MAX_IN_FLIGHT = 2
 REQUEST_TIMEOUT_S = 4.0
 TELEMETRY_S = 1.0
 _REPORT_POLL_S = 0.05
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 4.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _MOST_DOUBLINGS = 0.25, 4.0, 4
 _DEFAULT_RETRY_AFTER_S = 1.0
 _MAX_TELEMETRY_ENTITIES = 128
 NO_CONNECTION = 0
@@ -142,14 +142,16 @@ class A2GClient:
         self._opening = False
         if reply.status != 200:
             self._failed("session", reply)
+            self._pause(reply)
             return
         try:
             session = decode_session(reply.body)
         except msgspec.DecodeError as error:
-            self._failed("session", _Reply(NO_CONNECTION, str(error).encode()))
+            self._tally.fault("session: unreadable reply", str(error))
+            self._pause(reply)
             return
         self._token = session.session_token
-        self._open, self._failures = True, 0
+        self._open = True
         self._tally.sessions_opened += 1
 
     def _decide_body(self, asked: Asked) -> dict[str, Any]:
@@ -193,6 +195,7 @@ class A2GClient:
     def _read_decide(self, reply: _Reply) -> DecideReply | None:
         if reply.status != 200:
             self._failed("decide", reply)
+            self._pause(reply)
             return None
         try:
             return decode_decide(reply.body)
@@ -235,17 +238,20 @@ class A2GClient:
 
     async def _report_loop(self) -> None:
         while True:
-            if self._open and self._book.reports and time.monotonic() >= self._pause_until_s:
-                await self._send_report(self._book.reports.popleft())
+            if self._open and self._book.reports:
+                await asyncio.sleep(await self._send_report(self._book.reports.popleft()))
             else:
                 await asyncio.sleep(_REPORT_POLL_S)
 
-    async def _send_report(self, report: Report) -> None:
+    async def _send_report(self, report: Report) -> float:
+        """Send one, which is lost when it fails; returns the seconds to wait before the next."""
         self._tally.endings[report.status] += 1
         body = {"client_id": self.client_id, **msgspec.structs.asdict(report)}
         reply = await self._post("/v1/report", body)
-        if reply.status != 200:
-            self._failed("report", reply)
+        if reply.status == 200:
+            return 0.0
+        self._failed("report", reply)
+        return reply.retry_after_s
 
     async def _post(self, path: str, message: dict[str, Any]) -> _Reply:
         headers = {"Content-Type": "application/json"}
@@ -264,19 +270,22 @@ class A2GClient:
             return _Reply(NO_CONNECTION, f"{type(error).__name__}: {error}".encode())
 
     def _failed(self, what: str, reply: _Reply) -> None:
-        """What a status means for the next attempt (A2G Security, "Errors")."""
+        """Count it, and what the status says about the session (A2G Security, "Errors")."""
         self._tally.fault(f"{what}: {reply.status or 'no reply'}", reply.body[:200].decode(errors="replace"))
         if reply.status == 403:
             self._forbidden = True
-            return
-        if reply.status in (401, 409):
+        elif reply.status in (401, 409):
             self._open = False
             self._token = None
+
+    def _pause(self, reply: _Reply) -> None:
+        """Wait before the next question, longer each time; what failed meanwhile counts as one failure."""
+        now_s = time.monotonic()
+        if now_s < self._pause_until_s:
+            return
         self._failures += 1
-        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** (self._failures - 1))
-        if reply.status == 429:
-            pause_s = reply.retry_after_s
-        self._pause_until_s = max(self._pause_until_s, time.monotonic() + pause_s)
+        pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, _MOST_DOUBLINGS))
+        self._pause_until_s = now_s + (reply.retry_after_s if reply.status == 429 else pause_s)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         self._group.create_task(work)

@@ -50,7 +50,7 @@ class _Outage(click.ParamType[tuple[float, float]]):
     show_default=True,
     help="The platform's data; with --url, where its stack.json is.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**31), default=1, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**31), default=7, show_default=True)
 @click.option(
     "--json", "as_json_", is_flag=True, help="Print the summary as JSON; all else to standard error."
 )

@@ -1,25 +1,26 @@
 """A picture of one world: Crafter's own renderer, enlarged, with what each creature was told to do."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from crafter import engine
 from PIL import Image, ImageDraw, ImageFont
 
 from deploy.demo.play import Player
+from deploy.demo.worlds import CrafterWorld
 
 GRID_CELLS = (25, 15)
 CELL_PIXELS = 40
 _FONT_PIXELS = 11
+_DUSK = 0.6
 _DECIDED, _NATIVE, _SHADE = (140, 255, 140), (255, 210, 90), (0, 0, 0)
 
 
 def draw(player: Player, path: Path) -> None:
     """Write a PNG of the surroundings of the world's player. Raises OSError where it cannot be written."""
     world = player.world
-    view = engine.LocalView(world.engine, world.textures, GRID_CELLS)
-    canvas = view(world.player, (CELL_PIXELS, CELL_PIXELS))
-    image = Image.fromarray(np.asarray(canvas, np.uint8).transpose((1, 0, 2)))
+    image = Image.fromarray(_render(world))
     brush, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_PIXELS)
     for creature in world.creatures.values():
         column, row = (int(v) for v in creature.body.pos - world.player.pos + np.array(GRID_CELLS) // 2)
@@ -40,6 +41,18 @@ def draw(player: Player, path: Path) -> None:
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save(path, format="PNG")
+
+
+def _render(world: CrafterWorld) -> Any:
+    """Rows of RGB pixels. Night is drawn as dusk: as dark as Crafter makes it, a still shows nothing."""
+    view = engine.LocalView(world.engine, world.textures, GRID_CELLS)
+    daylight = world.engine.daylight
+    world.engine.daylight = max(daylight, _DUSK)
+    try:
+        canvas = view(world.player, (CELL_PIXELS, CELL_PIXELS))
+    finally:
+        world.engine.daylight = daylight
+    return np.asarray(canvas, np.uint8).transpose((1, 0, 2))
 
 
 def caption(player: Player) -> str:

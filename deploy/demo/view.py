@@ -14,7 +14,7 @@ from deploy.demo.play import Player
 from deploy.demo.provider import Spend
 from deploy.demo.tally import DECIDED, VERDICTS, Tally
 
-ENTITY_ROWS = 10
+ENTITY_ROWS = 12
 _HISTORY_S = 30
 _AVERAGE_S = 5
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -62,7 +62,7 @@ def plain_line(moment: Moment) -> str:
     p50, p99 = _percentiles(moment.tally)
     rates = moment.rates
     return (
-        f"{moment.now_s:5.0f}s  AI {decided}/s ({second['cached']} cached)"
+        f"{moment.now_s:3.0f} s  AI {decided}/s ({second['cached']} cached)"
         f"  native {sum(native.values())}/s{why}  p50 {p50} p99 {p99} ms"
         f"  calls {_number(rates.calls if rates else None)}/s  questions/call {_ratio(rates)}"
         f"  tokens {_number(rates.tokens if rates else None)}/s  cost {cost_text(moment.spend)}"
@@ -144,10 +144,10 @@ def _figures(moment: Moment) -> Table:
 
 def _entities(moment: Moment) -> Table:
     table = Table(title="some entities", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("entity", no_wrap=True, width=20)
-    table.add_column("saw", no_wrap=True, width=32)
+    table.add_column("entity", no_wrap=True, width=15)
+    table.add_column("saw", no_wrap=True, width=31)
     table.add_column("chose", no_wrap=True, width=17)
-    table.add_column("how the one before ended", no_wrap=True, width=26)
+    table.add_column("how the last one ended", no_wrap=True, width=30)
     for player, entity_id, track in _picked(moment.players):
         table.add_row(f"{player.world.name} {entity_id}", saw(player, entity_id), _chose(track), track.ending)
     return table
@@ -179,7 +179,7 @@ def saw(player: Player, entity_id: str) -> str:
         name for name in ("size", "lost", "nearest", "distance", "health", "mean_health") if name in seen
     ]
     shown = ", ".join(f"{name.removeprefix('mean_')} {seen[name]:g}" for name in names)
-    return f"{track.last_trigger}: {shown}" if track.last_trigger else shown
+    return f"{shown}, {track.last_trigger}" if track.last_trigger else shown
 
 
 def _chose(track: Track) -> Text:
@@ -187,7 +187,9 @@ def _chose(track: Track) -> Text:
         confidence = track.decision.confidence
         sure = "" if confidence is None else f" {confidence:.2f}"
         return Text(f"{track.decision.action}{sure}{' c' if track.decision.cached else ''}", style="green")
-    return Text(f"native ({label(track.verdict)[1]})" if track.verdict else "native", style="yellow")
+    if track.verdict is None or track.verdict in DECIDED:  # not asked yet, or its decision has ended
+        return Text("native", style="yellow")
+    return Text(f"native, {label(track.verdict)[1]}", style="yellow")
 
 
 def _percentiles(tally: Tally) -> tuple[str, str]:

@@ -26,6 +26,8 @@ _ROCK = frozenset({"stone", "path", "coal", "iron", "diamond", "lava"})
 _ROCK_SHARE = 0.6
 # What the hero starts with, so that a demo of a minute sees fights and tunnels, not lumber work.
 _KIT = {"wood_pickaxe": 1, "wood_sword": 1}
+# Of a day of 300 steps; it gets dark, and zombies rise, some eight seconds later.
+_AFTERNOON_STEP = 90
 
 
 @dataclass(slots=True, eq=False)
@@ -103,6 +105,7 @@ class CrafterWorld:
     def generate(self) -> None:
         """Begin a new game on a new island. Takes about a second of CPU: run it off the frame loop."""
         self._env.reset()
+        self._env._step = _AFTERNOON_STEP
         self.player.inventory.update(_KIT)
         self._policy = Policy()
         self._known.clear()
