@@ -17,11 +17,9 @@ _DECIMALS = 4
 Distribution = list[float]
 
 
-def variant_of(*texts: bytes) -> int:
-    """Which of the variants a question with these texts is."""
-    checksum = 0
-    for text in texts:
-        checksum = zlib.crc32(text, checksum)
+def variant_of(instructions: bytes, seed: int) -> int:
+    """Which of the variants a question is: by its instructions and the checksum `seed` of its options."""
+    checksum = zlib.crc32(instructions, seed)
     # A checksum's low bits alone change too regularly with similar texts.
     return (checksum ^ checksum >> 8 ^ checksum >> 16 ^ checksum >> 24) & (VARIANTS - 1)
 
@@ -50,16 +48,17 @@ class AnswerBook:
     __slots__ = ("_answers", "_count", "_render", "_seed", "options_chars")
 
     def __init__(
-        self, seed: bytes, count: int, options_chars: int, render: Callable[[Distribution], bytes]
+        self, options: bytes, count: int, options_chars: int, render: Callable[[Distribution], bytes]
     ) -> None:
-        self._seed = zlib.crc32(seed)
+        self._seed = zlib.crc32(options)
         self._count = count
         self._render = render
         self._answers: list[bytes | None] = [None] * VARIANTS
         self.options_chars = options_chars  # what the options add to the model's input
 
-    def answer(self, variant: int) -> bytes:
-        """The encoded answer of that variant."""
+    def answer(self, instructions: bytes) -> bytes:
+        """The encoded answer to a question with these options and these instructions."""
+        variant = variant_of(instructions, self._seed)
         known = self._answers[variant]
         if known is None:
             known = self._render(distribution(f"{self._seed}:{variant}", self._count))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from loadtests.simulator.chance import AnswerBook, Distribution, confidence, variant_of
+from loadtests.simulator.chance import AnswerBook, Distribution, confidence
 from loadtests.simulator.texts import seen_chars
 from loadtests.simulator.wire import MAX_OPTIONS, MODEL, UNKNOWN_MODEL, Answered, WireError
 from shared.scheduling.tokens import estimated_tokens
@@ -67,7 +67,7 @@ class Decisions:
         for question in request.questions:
             choices = bytes(question.choices)
             book = self._books.get(choices) or self._book(choices)
-            answers.append(book.answer(variant_of(choices, question.instructions.encode())))
+            answers.append(book.answer(question.instructions.encode()))
             keys.append(msgspec.json.encode(question.name))
             chars += book.options_chars + len(question.instructions)
         return Answered(keys, answers, estimated_tokens(chars))

@@ -1,5 +1,6 @@
 """System One as the simulator speaks it: strict about requests, exact about replies. Pure."""
 
+import zlib
 from collections.abc import Callable
 
 import msgspec
@@ -83,7 +84,7 @@ class SystemOne:
             criteria = bytes(question.criteria)
             if isinstance(question, _Choice):
                 book = self._books.get(criteria) or self._book(name, criteria)
-                answers.append(book.answer(variant_of(criteria, instructions)))
+                answers.append(book.answer(instructions))
                 chars += book.options_chars
             else:
                 answers.append(_other_answer(name, question, instructions, criteria))
@@ -158,7 +159,7 @@ def _decoded(body: bytes) -> _Request:
 
 def _other_answer(name: str, question: _Noul | _Score, instructions: bytes, criteria: bytes) -> bytes:
     kind = "noul" if isinstance(question, _Noul) else "score"
-    seed = f"{kind}:{variant_of(criteria, instructions)}"
+    seed = f"{kind}:{variant_of(instructions, zlib.crc32(criteria))}"
     place = ["questions", name, kind, "criteria"]
     try:
         if isinstance(question, _Noul):
