@@ -4,8 +4,8 @@ An id needs no storage. It is `d_` and the base64url text of
 
     key id (1 byte) | issued (4, seconds) | TTL (3, seconds) | random (8) | tag (11)
 
-where the tag is a keyed BLAKE2b over the first 16 bytes and the session, entity and action, each with its
-length in front. A report passes if its tag fits (A2G Security, "Decision integrity"); only the ids already
+where the tag is a keyed BLAKE2b over the first 16 bytes and the session, entity and action, with lengths in
+front. A report passes if its tag fits (A2G Security, "Decision integrity"); only the ids already
 reported are stored, until their expiry. 27 bytes fill 36 characters to the last bit, so an id has one
 spelling and cannot be replayed under another. Pure: randomness and time come from the caller.
 """
@@ -26,7 +26,6 @@ _HEAD = Struct(">BIHB8s")  # the TTL's three bytes as two and one
 _HEAD_BYTES = 16
 _TAG_BYTES = 11  # 88 bits, each guess costing a request
 _RANDOM_BYTES = 8
-_LENGTHS = Struct(">III")
 _PURPOSE = b"muster decision"
 _PATTERN = re.compile(r"d_[A-Za-z0-9_-]{36}", re.ASCII)
 _TO_URL = bytes.maketrans(b"+/", b"-_")
@@ -86,7 +85,7 @@ class DecisionIds:
 
 
 def _tag(hasher: blake2b, head: bytes, session: str, entity_id: str, action: str) -> bytes:
-    owner, entity, chosen = session.encode(), entity_id.encode(), action.encode()
     keyed = hasher.copy()
-    keyed.update(head + _LENGTHS.pack(len(owner), len(entity), len(chosen)) + owner + entity + chosen)
+    owned = f"{len(session)}:{len(entity_id)}:{session}{entity_id}{action}"
+    keyed.update(head + owned.encode())
     return keyed.digest()

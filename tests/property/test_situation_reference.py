@@ -36,7 +36,9 @@ coordinates = st.one_of(
 places = st.none() | st.tuples(coordinates, coordinates) | st.tuples(coordinates, coordinates, coordinates)
 types = st.sampled_from(list(RADII))
 parents = st.sampled_from([None, None, "s", "t"])
+columns = st.tuples(st.sampled_from([0.0, 1.0, -2.0, 5.0]), st.integers(-60, 60).map(float))
 crowds = st.one_of(
+    st.lists(st.tuples(types, columns, parents), min_size=60, max_size=128),
     st.lists(st.tuples(types, places, parents), max_size=20),
     st.lists(st.tuples(types, places, parents), min_size=60, max_size=90),
 )

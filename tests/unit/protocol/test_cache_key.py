@@ -141,3 +141,4 @@ def test_prefixes_are_bounded_and_rebuilt() -> None:
         digests.append(key.digest(request, request.entities[0], contexts, None))
     assert len(set(digests)) == 1100
     assert digests[0] == digests[-1]
+    assert len(key._prefixes) <= 1024

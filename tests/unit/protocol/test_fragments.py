@@ -82,6 +82,7 @@ def test_numbers_with_buckets_keep_what_the_buckets_distinguish(value: float, te
         ([0.25, 0.5], 0.2499, "0.24"),
         ([1e-7], 9.9e-8, "0"),
         ([1e-12], 0.1234567, "0.1234567"),
+        ([1e-300], 0.3, "0.3"),
         ([0.5], 1e300, "1e+300"),
         ([], 0.7, "1"),
     ],

@@ -39,6 +39,7 @@ def test_accepted_spellings(text: str) -> None:
         (f"1:!{FIRST}", "entry 1: the key is not base64url"),
         (f"1:{SECOND.replace('-', '+').replace('_', '/')}", "entry 1: the key is not base64url"),
         (f"1:{FIRST[:10]} {FIRST[10:]}", "entry 1: the key is not base64url"),
+        (f"1:{FIRST[:10]}    {FIRST[10:]}", "entry 1: the key is not base64url"),
         (f"1:{FIRST[:10]}={FIRST[10:]}", "entry 1: the key is not base64url"),
         (f"1:é{FIRST}", "entry 1: the key is not base64url"),
         (f"1:{'A' * 45}", "entry 1: the key is not base64url"),

@@ -122,6 +122,20 @@ def test_ties_keep_the_snapshots_order() -> None:
     assert [entry["id"] for entry in found] == ["d", "g", "b", "f", "a"]
 
 
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_crowd_at_one_distance_hides_nobody_who_is_as_near(side: float) -> None:
+    level = row("level", position=(side * 5, 0.0))
+    five = [row(f"five{i}", position=(side * 3, 4.0)) for i in range(5)]
+    crowd = [row(f"crowd{i}", position=(side * 3, 9.0)) for i in range(19)]
+    found = msgspec.json.decode(situation(level, *five, *crowd).nearby_text("x", "bee", (0, 0)))
+    assert [entry["id"] for entry in found] == ["level", "five0", "five1", "five2", "five3"]
+
+
+def test_a_distance_that_rounds_to_the_radius_is_within() -> None:
+    known = situation(row("b", position=(1.66, 0.0)))  # 11.66 - 10 is a little more than 1.66
+    assert '"distance":10,' in known.nearby_text("x", "bee", (11.66, 0))
+
+
 def test_distances_beyond_a_double_are_not_near() -> None:
     far = situation(row("a", position=(1.7e308, 0.0)), row("b", position=(-1.7e308, 0.0)))
     assert far.nearby_text("a", "bee", None) == ""
