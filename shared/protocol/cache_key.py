@@ -55,8 +55,8 @@ class CacheKey:
     def __init__(self, entity_type: EntityType, rule: CacheRule, manifest: Manifest) -> None:
         self._start = f"[{encode_basestring(manifest.hash)},{encode_basestring(entity_type.name)},"
         self._buckets = rule.buckets
-        self._observed = self._present(_names(rule, ""), entity_type.fields, "")
-        self._world = self._present(_names(rule, "world."), manifest.world_fields, "world.")
+        self._observed = self._readers(_names(rule, ""), entity_type.fields, "")
+        self._world = self._readers(_names(rule, "world."), manifest.world_fields, "world.")
         self._scope_names = _names(rule, "scope.")
         self._reads_parent = PARENT_ACTION in rule.key
         self._prefixes: dict[tuple[str, str | None, str | None], _Prefix] = {}
@@ -103,15 +103,15 @@ class CacheKey:
         state_fields = {name: kind for part in chain for name, kind in part.fields.items()}
         prefix = _Prefix(
             blake2b(text.encode(), digest_size=DIGEST_BYTES),
-            tuple(self._reader(name, state_fields, "scope.") for name in self._scope_names),
+            self._readers(self._scope_names, state_fields, "scope."),
         )
         self._prefixes[contexts.hash, scope, profile] = prefix
         return prefix
 
-    def _present(
+    def _readers(
         self, names: Sequence[str], fields: Mapping[str, FieldType], prefix: str
-    ) -> tuple[_Reader, ...]:
-        return tuple(reader for name in names if (reader := self._reader(name, fields, prefix)) is not None)
+    ) -> tuple[_Reader | None, ...]:
+        return tuple(self._reader(name, fields, prefix) for name in names)
 
     def _reader(self, name: str, fields: Mapping[str, FieldType], prefix: str) -> _Reader | None:
         if name not in fields:

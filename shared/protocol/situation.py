@@ -26,7 +26,7 @@ _FIRST_WINDOW = 48  # entities looked at before asking whether a nearer one is s
 Point = tuple[float, float, float]
 
 
-class SnapshotRow(msgspec.Struct, array_like=True, frozen=True):
+class SnapshotRow(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """One entity of a snapshot; the texts are parts of one JSON object, in this order."""
 
     id: str
