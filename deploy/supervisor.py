@@ -70,6 +70,7 @@ class Supervisor:
         self._celery = [self._job_process("worker"), self._job_process("beat")]
         self._keepers: list[asyncio.Task[None]] = []
         self._rolling: asyncio.Task[None] | None = None
+        self._terminal = False
 
     @property
     def url(self) -> str:
@@ -83,9 +84,10 @@ class Supervisor:
         Raises MusterError where the platform does not come up; nothing is left running then.
         """
         loop = asyncio.get_running_loop()
+        self._terminal = _has_terminal() and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN  # nohup(1)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
-        loop.add_signal_handler(signal.SIGHUP, self._asked_to_roll)
+        loop.add_signal_handler(signal.SIGHUP, self._hung_up)
         stopping = asyncio.ensure_future(self._stopping.wait())
         starting = asyncio.ensure_future(self._start())
         try:
@@ -104,8 +106,10 @@ class Supervisor:
             self._hurry.set()
         self._stopping.set()
 
-    def _asked_to_roll(self) -> None:
-        if self._rolling is None or self._rolling.done():
+    def _hung_up(self) -> None:
+        if self._terminal and not _has_terminal():
+            self._asked_to_stop()  # its window was closed: this SIGHUP is no request
+        elif self._rolling is None or self._rolling.done():
             self._rolling = asyncio.ensure_future(self._roll())
 
     async def _start(self) -> None:
@@ -208,6 +212,14 @@ class Supervisor:
             await asyncio.gather(*(place.end(self._hurry) for place in row))
         never = asyncio.Event()  # the servers write to disk, however great the hurry
         await asyncio.gather(self._postgres_place.end(never), self._valkey_place.end(never))
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 async def _all_or_none(*steps: Coroutine[None, None, None]) -> None:

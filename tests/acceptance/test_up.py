@@ -1,9 +1,13 @@
 """`muster up` as an operator meets it: one line when ready, nothing left behind, whatever dies comes back."""
 
 import asyncio
+import fcntl
 import os
 import signal
 import socket
+import subprocess
+import sys
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +16,8 @@ import asyncpg
 import pytest
 import redis.asyncio
 
-from tests.stack import Ends, Up, eventually, ups
+from deploy.embedded.children import descendants
+from tests.stack import MUSTER, STOP_S, Ends, Up, eventually, ups
 
 Start = Callable[..., Up]
 
@@ -136,6 +141,28 @@ def test_sigterm_drains_and_leaves_nothing(muster_up: Start) -> None:
     assert ends.all(0.1)
     assert up.remaining_output() == ""
     assert not (up.data_dir / "stack.json").exists()
+
+
+def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
+    near, far = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, str(MUSTER), "up", "--port", "0", "--data-dir", str(tmp_path / "data")],
+        stdin=far,
+        stdout=far,
+        stderr=far,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+    )
+    os.close(far)
+    try:
+        said = b""
+        while b"ready http://" not in said:
+            said += os.read(near, 4096)
+        ends = Ends(descendants(process.pid))
+    finally:
+        os.close(near)
+    assert process.wait(STOP_S) == 0
+    assert ends.all(0.1)
 
 
 def test_killed_it_takes_everything_along_and_the_next_start_works(muster_up: Start) -> None:
