@@ -11,11 +11,14 @@ import structlog
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 from multidict import CIMultiDict
+from prometheus_client import Counter
 
 from gateway import checks
 from gateway.reply import UNAVAILABLE, Reply, error_reply
+from shared import metric_defs
 from shared.clock import Clock
 from shared.errors import InputError, StoreUnavailableError
+from shared.metrics import Metrics
 
 MAX_BODY_BYTES = 256 * 1024  # A2G Overview, "Transport"
 BODY_TIMEOUT_S = 10.0  # a body that has not arrived by then is not a game's
@@ -50,11 +53,15 @@ class Route:
 class Edge:
     """Serves `routes`; one per listening socket."""
 
-    def __init__(self, routes: Mapping[tuple[str, str], Route], clock: Clock, port: int) -> None:
+    def __init__(
+        self, routes: Mapping[tuple[str, str], Route], clock: Clock, port: int, metrics: Metrics
+    ) -> None:
         self._routes = routes
         self._methods = {path: [m for m, p in routes if p == path] for _, path in routes}
         self._clock = clock
         self._port = port
+        self._metrics = metrics
+        self._counts: dict[tuple[str, int], Counter] = {}
         self._draining = False
         self._in_flight = 0
         self.server = _JsonServer(self._handle, keepalive_timeout=KEEPALIVE_S, access_log=None)
@@ -65,10 +72,20 @@ class Edge:
             reply = await self._answer(request)
         finally:
             self._in_flight -= 1
+        self._count(request.path, reply.status)
         response = _response(reply)
         if self._draining or reply.status == 413:
             response.force_close()
         return response
+
+    def _count(self, path: str, status: int) -> None:
+        known = path if path in self._methods else "other"
+        counter = self._counts.get((known, status))
+        if counter is None:
+            counter = self._counts[known, status] = self._metrics.counter(
+                metric_defs.REQUESTS, known, str(status)
+            )
+        counter.inc()
 
     async def _answer(self, request: web.BaseRequest) -> Reply:
         received_ms = self._clock.now_ms()

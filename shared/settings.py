@@ -57,6 +57,13 @@ class Settings:
             log_retention_days=_optional_int(env, "MUSTER_LOG_RETENTION_DAYS") or defaults.log_retention_days,
         )
 
+    @property
+    def required_config(self) -> Path:
+        """The configuration file; raises ConfigError where none is named."""
+        if self.config_path is None:
+            raise ConfigError("MUSTER_CONFIG: must name the configuration file")
+        return self.config_path
+
 
 def _choice(env: Mapping[str, str], name: str, choices: object, default: _Choice) -> _Choice:
     allowed = get_args(choices)

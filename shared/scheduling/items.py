@@ -6,16 +6,9 @@ that a worker splices model input instead of encoding it again.
 
 import msgspec
 
-Position = tuple[float, float] | tuple[float, float, float]
-
-
-class ParentDecision(msgspec.Struct, array_like=True, frozen=True):
-    """The latest decision of an entity's parent, as the gateway read it (A2G Decide, "Groups")."""
-
-    id: str
-    type: str
-    action: str
-    at_ms: int
+from shared.protocol.situation import AskedRow, LastDecision
+from shared.scheduling.routing import Priority
+from shared.scheduling.sharing import SecurityProfile
 
 
 class Ask(msgspec.Struct, array_like=True, frozen=True):
@@ -29,19 +22,9 @@ class Ask(msgspec.Struct, array_like=True, frozen=True):
     profile: str | None
     trigger: str | None
     parent_id: str | None
-    parent: ParentDecision | None  # None too when the parent has not decided yet
-    position: list[float] | None
+    parent: LastDecision | None  # as the gateway read it; None too when the parent has not decided yet
+    position: tuple[float, ...] | None
     digest: bytes | None  # the cache key, None when its type has no cache
-
-
-class AskedRow(msgspec.Struct, array_like=True, frozen=True):
-    """A decide request's word on an entity with a parent: it counts as a member until the next snapshot."""
-
-    id: str
-    type: str
-    parent: str
-    position: list[float] | None
-    observation: str
 
 
 class QueueItem(msgspec.Struct, array_like=True, frozen=True):
@@ -52,19 +35,29 @@ class QueueItem(msgspec.Struct, array_like=True, frozen=True):
     game: str
     session: str
     client_id: str
-    security_profile: str
+    security_profile: SecurityProfile
     epoch: int
-    manifest_hash: str
+    manifest_key: str  # of the manifest's exact text: masks depend on the order of its actions
     contexts_hash: str
     scope: str | None
     route: str
-    priority: int  # the class, 0 is critical
+    priority: Priority
     received_ms: int
     deadline_ms: int
     world_state: str  # JSON object text, "" when the manifest declares no world fields
     scope_state: str  # likewise for the scope chain's fields
     asks: list[Ask]
     traceparent: str | None = None
+
+
+class CachedDecision(msgspec.Struct, array_like=True, frozen=True):
+    """A decision that other situations equal under the cache key may reuse."""
+
+    action: str
+    confidence: float | None
+    probabilities: dict[str, float] | None  # by action: manifests of one hash may order them otherwise
+    provider: str
+    model: str
 
 
 class Answer(msgspec.Struct, array_like=True, frozen=True):
@@ -87,27 +80,39 @@ class ItemReply(msgspec.Struct, array_like=True, frozen=True):
     linger_us: int = 0  # time the batch waited for company on purpose, microseconds
 
 
-_ITEM_ENCODER = msgspec.msgpack.Encoder()
+_ENCODER = msgspec.msgpack.Encoder()
 _ITEM_DECODER = msgspec.msgpack.Decoder(QueueItem)
 _REPLY_DECODER = msgspec.msgpack.Decoder(ItemReply)
-_ROWS_DECODER = msgspec.msgpack.Decoder(list[AskedRow])
+_ROW_DECODER = msgspec.msgpack.Decoder(AskedRow)
+_CACHED_DECODER = msgspec.msgpack.Decoder(CachedDecision)
+_LAST_DECODER = msgspec.msgpack.Decoder(LastDecision)
 
 
-def encode(value: QueueItem | ItemReply | list[AskedRow]) -> bytes:
+def encode(value: QueueItem | ItemReply | CachedDecision | AskedRow | LastDecision) -> bytes:
     """The bytes that go to Redis."""
-    return _ITEM_ENCODER.encode(value)
+    return _ENCODER.encode(value)
 
 
 def decode_item(data: bytes) -> QueueItem:
-    """Read a queue item; raises msgspec.MsgspecError for bytes that are not one."""
+    """Read a queue item; raises msgspec.MsgspecError for bytes that are not one, as all of these do."""
     return _ITEM_DECODER.decode(data)
 
 
 def decode_reply(data: bytes) -> ItemReply:
-    """Read a reply; raises msgspec.MsgspecError for bytes that are not one."""
+    """Read a reply."""
     return _REPLY_DECODER.decode(data)
 
 
-def decode_rows(data: bytes) -> list[AskedRow]:
-    """Read the rows of one decide request; raises msgspec.MsgspecError for bytes that are not such."""
-    return _ROWS_DECODER.decode(data)
+def decode_cached(data: bytes) -> CachedDecision:
+    """Read a cached decision."""
+    return _CACHED_DECODER.decode(data)
+
+
+def decode_row(data: bytes) -> AskedRow:
+    """Read what a decide request said of an entity with a parent."""
+    return _ROW_DECODER.decode(data)
+
+
+def decode_last(data: bytes) -> LastDecision:
+    """Read an entity's latest decision."""
+    return _LAST_DECODER.decode(data)

@@ -6,10 +6,13 @@ itself where the route's provider reads questions jointly.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-PRIORITY_CLASSES = ("critical", "high", "normal", "background")  # index = class, 0 first
+PRIORITY_CLASSES = ("critical", "high", "normal", "background")  # by class, 0 first
 DEFAULT_ROUTE = "default"
-DEFAULT_CLASS = PRIORITY_CLASSES.index("normal")
+Priority = Literal[0, 1, 2, 3]
+PRIORITY_OF: Mapping[str, Priority] = {"critical": 0, "high": 1, "normal": 2, "background": 3}
+DEFAULT_CLASS: Priority = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,14 +22,14 @@ class GameRouting:
     routes: Mapping[str, str]
     priorities: Mapping[str, str]
 
-    def place(self, entity_type: str, profile: str | None) -> tuple[str, int]:
+    def place(self, entity_type: str, profile: str | None) -> tuple[str, Priority]:
         """The route and class of an entity; a profile's own entry wins over its type's."""
         route = DEFAULT_ROUTE
-        priority = DEFAULT_CLASS
+        priority: Priority = DEFAULT_CLASS
         for key in (entity_type, f"profile:{profile}" if profile is not None else ""):
             route = self.routes.get(key, route)
             if key in self.priorities:
-                priority = PRIORITY_CLASSES.index(self.priorities[key])
+                priority = PRIORITY_OF[self.priorities[key]]
         return route, priority
 
 

@@ -1,0 +1,49 @@
+"""What every role's process does at its start and end: settings, logs, signals, the event loop."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import structlog
+import uvloop
+
+from shared.errors import ConfigError, StoreUnavailableError
+from shared.logs import configure_logs
+from shared.settings import Settings
+
+Role = Callable[[Settings, asyncio.Event], Awaitable[None]]
+
+_log = structlog.get_logger(__name__)
+
+
+def run_role(name: str, role: Role) -> int:
+    """Run one role until SIGTERM or SIGINT; returns the process's exit code.
+
+    0 after a drained stop; 1, with one line that says why, when it cannot start or its storage is away then.
+    """
+    try:
+        settings = Settings.from_env(os.environ)
+        configure_logs(name, settings.log_level)
+        uvloop.run(_until_told(settings, role))
+    except (ConfigError, StoreUnavailableError) as error:
+        _log.error("cannot start", error=str(error))
+        print(f"muster {name}: {error}", file=sys.stderr)  # noqa: T201 -- for whoever started it by hand
+        return 1
+    return 0
+
+
+async def _until_told(settings: Settings, role: Role) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await role(settings, stop)
+
+
+def freeze() -> None:
+    """Call when a role has started: what it made lives as long as the process, so the collector skips it."""
+    gc.collect()
+    gc.freeze()
