@@ -1,5 +1,5 @@
-"""Cached decisions and questions in flight: faces of ask_once.lua and answer_once.lua. Who may share an answer is
-decided elsewhere, and comes as the scope in which a situation's digest is looked for.
+"""Cached decisions and questions in flight: faces of ask_once.lua and answer_once.lua. Who may share an
+answer is decided elsewhere, and comes as the scope in which a situation's digest is looked for.
 """
 
 from collections.abc import Sequence
@@ -101,6 +101,11 @@ class AnswerStore:
     def parse_answer_once(reply: Reply) -> int:
         """How many flights were this asker's."""
         return number(reply)
+
+    @staticmethod
+    def keep_command(scope: CacheScope, game: str, session: str, digest: bytes, flight_ms: int) -> Command:
+        """Let a question stay in flight for `flight_ms` from now; the reply is of no interest."""
+        return ("PEXPIRE", _scope_keys(scope, game, session).flight(digest), flight_ms)
 
     async def ask_once(
         self,

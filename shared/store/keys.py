@@ -1,8 +1,8 @@
 """The only place where Redis keys are built. Pure.
 
 The braces are the hash tag: every script's keys share one, so that it runs unchanged on Redis Cluster. Keys
-of a session start with `{s:S}`, of a game with `{g:G}`, of a shard of the queue with `{qN}`. A name that comes
-from a game never becomes part of a tag as it is: a brace in it would move the key to another slot.
+of a session start with `{s:S}`, of a game with `{g:G}`, of a shard of the queue with `{qN}`. A game's name
+never becomes part of a tag as it is: a brace in it would move the key to another slot.
 """
 
 from hashlib import blake2b

@@ -1,5 +1,5 @@
-"""The deadline queue: builds the commands of its scripts and reads their replies. The scripts' headers (`lua/`)
-state what each does; nothing here looks at a key's contents.
+"""The deadline queue: builds the commands of its scripts and reads their replies. The scripts' headers state
+what each does; nothing here looks at a key's contents.
 
 Commands come as values, so that a caller can send them in one round trip with others.
 """
@@ -96,7 +96,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ItemReply:
-    """One entry of a gateway's reply stream: the worker's reply, or the code with which the queue dropped it."""
+    """One entry of a gateway's reply stream: the worker's reply, or the code of a drop."""
 
     entry: str  # the stream's id: where to read on
     item: str
@@ -225,7 +225,7 @@ class DeadlineQueue:
 
     @staticmethod
     def parse_settle(reply: Reply) -> list[bool] | None:
-        """Per answer whether it is the item's one answer; None when the batch is not this worker's any longer."""
+        """Per answer whether it is the item's one answer; None when the batch is no longer this worker's."""
         held, *flags = [number(flag) for flag in list_of(reply)]
         return [flag == 1 for flag in flags] if held else None
 

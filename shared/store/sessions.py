@@ -1,5 +1,5 @@
-"""Session records: faces of open_session.lua and update_context.lua, and the reads around them. A record is small:
-the manifest, scopes and profiles lie apart, by hash, shared by all sessions of the game that have the same.
+"""Session records: faces of open_session.lua and update_context.lua, and the reads around them. A record is
+small: the manifest, scopes and profiles lie apart, by hash, shared by the game's sessions that have the same.
 """
 
 from dataclasses import dataclass

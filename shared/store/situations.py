@@ -1,5 +1,5 @@
-"""What a session's entities did and where they are: faces of telemetry.lua, report.lua and remember.lua, and the
-reads a worker needs for one request's situation context. Values are opaque here.
+"""What a session's entities did and where they are: faces of telemetry.lua, report.lua and remember.lua, and
+the reads a worker needs for one request's situation context. Values are opaque here.
 """
 
 from collections.abc import Mapping, Sequence

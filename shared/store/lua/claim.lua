@@ -210,8 +210,10 @@ end
 local function sleep()
   local plan = now + MAX_SLEEP
   for _, route in ipairs(routes) do
-    local at = caps[route] > 0 and first_ready(route)
-    if at and at < plan and not expected(route, at) then
+    local at = first_ready(route)
+    if at and caps[route] == 0 then
+      wake(route, at) -- this worker may have been the one whom others relied upon
+    elseif at and at < plan and not expected(route, at) then
       plan = at
     end
   end
