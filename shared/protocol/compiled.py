@@ -104,8 +104,6 @@ class CompiledContexts:
         if scope not in self.contexts.scopes:
             raise fault("scope", "no such scope")
         plan, decoder = self._chain(scope)
-        if not sent and plan.fields:
-            raise fault("scope_state", "is required: the scope's chain declares fields")
         try:
             state = decode(decoder, text if sent else b"{}")
         except InputError as exc:

@@ -38,6 +38,7 @@ def test_equal_contexts_have_equal_hashes_and_sources_whatever_the_order_of_keys
         profiles=dict(reversed(profiles.items())),
     ).contexts
     assert (one.hash, one.source) == (other.hash, other.source)
+    assert list(one.scopes) == list(other.scopes)
     assert list(one.scopes["forest"].fields) == list(other.scopes["forest"].fields)
 
 

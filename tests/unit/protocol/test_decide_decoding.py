@@ -217,6 +217,10 @@ def test_a_scope_state_that_does_not_fit(state: Any) -> None:
     assert refusal(request(scope="wood", scope_state=state)).startswith("scope_state")
 
 
+def test_a_missing_scope_state_lacks_the_fields_of_its_chain() -> None:
+    assert refusal(request(scope="wood")) == "scope_state.fog: is required"
+
+
 def test_scope_state_needs_a_scope() -> None:
     for state in ({}, {"fog": 1}):
         assert refusal(request(scope_state=state)) == "scope_state: is allowed only with a scope"

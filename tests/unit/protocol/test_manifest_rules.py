@@ -96,6 +96,11 @@ def test_enums_mix_strings_and_numbers_and_may_hold_the_empty_string() -> None:
     assert not field.is_numeric
 
 
+def test_enum_numbers_are_kept_as_doubles_hold_them() -> None:
+    values = manifest(fields={"mood": [2.0, 2**53, 1e300]}).entity_types["bee"].fields["mood"].values
+    assert [type(value) for value in values] == [int, int, float]
+
+
 @pytest.mark.parametrize("values", [[1, 1.0], ["a", "a"], [0, -0.0], [2**53, 2**53 + 1]])
 def test_an_enum_that_repeats_a_value_is_refused(values: list[Any]) -> None:
     assert problem(bee(fields={"mood": values})) == "entity_types.bee.fields.mood: lists a value twice"

@@ -43,6 +43,11 @@ def test_a_client_id_that_is_no_name(client_id: Any) -> None:
         decode_client_id(encoded({"client_id": client_id}))
 
 
+def test_bytes_that_are_not_utf8_are_refused_even_where_nobody_looks() -> None:
+    with pytest.raises(InputError, match="UTF-8"):
+        decode_client_id(b'{"ignored":"\xff","client_id":"c"}')
+
+
 # Context
 
 
