@@ -37,6 +37,7 @@ from shared.store.statics import StaticStore
 
 DRAIN_S = 10.0  # connections that a game keeps open hear of the end with its next request
 BACKLOG = 2048
+START_S = 10.0  # how long Redis may take to be there at start
 
 _log = structlog.get_logger(__name__)
 
@@ -55,8 +56,9 @@ class Gateway:
         settings = self._settings
         listener = _listener(settings)
         port = int(listener.getsockname()[1])
-        connection = await open_connection(settings.redis_url, settings.redis_client)
-        blocking = await connection.blocking()
+        connection = open_connection(settings.redis_url, settings.redis_client)
+        await connection.wait_connected(START_S)
+        blocking = connection.blocking()
         edge = Edge(self._routes(connection, blocking), SystemClock(), port, self._metrics)
         internal = InternalServer(lambda: connection.connected, self._metrics.registry)
         await internal.start(settings.internal_bind)

@@ -28,6 +28,8 @@ from workers.settlement import Settlement
 from workers.situations import Situations
 from workers.slots import Slots
 
+START_S = 10.0  # how long Redis may take to be there at start
+
 _log = structlog.get_logger(__name__)
 
 
@@ -42,7 +44,8 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Claim until `stop` is set, then finish what is in hand. Raises StoreUnavailableError at start."""
         settings = self._settings
-        connection = await open_connection(settings.redis_url, settings.redis_client)
+        connection = open_connection(settings.redis_url, settings.redis_client)
+        await connection.wait_connected(START_S)
         transport = ProviderTransport()
         internal = InternalServer(lambda: connection.connected, self._metrics.registry)
         await internal.start(settings.internal_bind)

@@ -141,17 +141,18 @@ def _profiles(pendings: Sequence[Pending]) -> tuple[dict[str, str], list[str]]:
     contexts = {id(p.work.session.contexts): p.work.session.contexts.contexts for p in pendings}
     shared: dict[str, str] = {}
     for name in used:
-        texts = {_profile_text(one, name) for one in contexts.values()}
-        text = texts.pop()
-        if not texts and text is not None:
+        known = {_profile_text(one, name) for one in contexts.values()}
+        text = known.pop()
+        if not known and text is not None:
             shared[name] = text
-    own = [
-        profiles_text({name: p.work.session.contexts.contexts.profiles[name].text})
-        if (name := p.ask.profile) is not None and name not in shared
-        else ""
-        for p in pendings
-    ]
-    return shared, own
+    return shared, [_own_profile(pending, shared) for pending in pendings]
+
+
+def _own_profile(pending: Pending, shared: Mapping[str, str]) -> str:
+    name = pending.ask.profile
+    if name is None or name in shared:
+        return ""
+    return profiles_text({name: pending.work.session.contexts.contexts.profiles[name].text})
 
 
 def _profile_text(contexts: Contexts, name: str) -> str | None:

@@ -53,7 +53,7 @@ class ClaimLoop:
 
     async def run(self) -> None:
         """Claim until `stop`, then finish the batches in hand."""
-        await self._connection.listen(self._queue.keys.wake(self._worker).encode(), self._woken)
+        await self._connection.listen(self._queue.keys.wake(self._worker), self._woken)
         while not self._stopping:
             self._freed.clear()
             caps = self._caps()
