@@ -8,7 +8,6 @@ import click
 from rich.console import Console
 
 from deploy.demo.run import Options, run
-from deploy.demo.service import ServiceError
 from deploy.demo.summary import as_json, as_table
 
 DEFAULT_DATA_DIR = Path("~/.local/share/muster-demo")
@@ -70,10 +69,7 @@ def demo(
         plain=plain or as_json_,
     )
     console = Console(stderr=as_json_)
-    try:
-        summary = asyncio.run(run(options, console))
-    except ServiceError as error:
-        raise click.ClickException(str(error)) from error
+    summary = asyncio.run(run(options, console))
     if as_json_:
         click.echo(json.dumps(as_json(summary)))
     else:

@@ -17,7 +17,7 @@ from deploy.demo import picture, view
 from deploy.demo.manifest import load_manifest
 from deploy.demo.play import Player, make_player, run_world
 from deploy.demo.provider import ProviderMeter
-from deploy.demo.service import Addresses, ServiceError, free_port, read_addresses, start_service
+from deploy.demo.service import Addresses, ServiceError, read_addresses, start_service, usual_port
 from deploy.demo.summary import Summary, summarise
 from deploy.demo.tally import Tally
 from deploy.demo.worlds import CrafterWorld
@@ -100,7 +100,7 @@ async def _platform(
         yield options.url, read_addresses(options.data_dir, options.url)
         return
     console.print("starting the platform …", highlight=False)
-    starting = asyncio.create_task(start_service(options.data_dir, free_port(), os.environ))
+    starting = asyncio.create_task(start_service(options.data_dir, usual_port(), os.environ))
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()
@@ -165,12 +165,9 @@ async def _show(running: _Running, console: Console) -> None:
             await asyncio.sleep(PLAIN_S)
             console.print(view.plain_line(running.moment()), soft_wrap=True, highlight=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
-        try:
-            while True:
-                live.update(view.render(running.moment()), refresh=True)
-                await asyncio.sleep(VIEW_S)
-        finally:
-            live.update(view.render(running.moment()))
+        while True:
+            live.update(view.render(running.moment(), console.height - 1), refresh=True)
+            await asyncio.sleep(VIEW_S)
 
 
 def _sum_up(running: _Running) -> Summary:

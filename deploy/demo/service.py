@@ -18,7 +18,7 @@ from shared.errors import ConfigError, MusterError
 
 READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
-PREFERRED_PORT = 8787
+USUAL_PORT = 8787
 _TAIL_LINES = 8
 _MAX_LINE_BYTES = 1 << 20
 
@@ -58,7 +58,7 @@ def read_addresses(data_dir: Path, url: str) -> Addresses:
         return Addresses()
     if stack.url.rstrip("/") != url.rstrip("/"):
         return Addresses()
-    workers = (p.internal for name, p in stack.processes.items() if "worker" in name and p.internal)
+    workers = (p.internal for name, p in stack.processes.items() if name.startswith("worker-") and p.internal)
     return Addresses(stack.simulator, tuple(f"{internal}/metrics" for internal in workers))
 
 
@@ -82,7 +82,7 @@ async def start_service(data_dir: Path, port: int, env: Mapping[str, str]) -> Se
         lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(read_fd, "rb")
     )
     try:
-        url = await asyncio.wait_for(_ready(lines), READY_TIMEOUT_S)
+        url = await asyncio.wait_for(_ready(lines, data_dir), READY_TIMEOUT_S)
     except TimeoutError:
         await child.stop(signal.SIGTERM, STOP_TIMEOUT_S)
         raise ServiceError(f"the platform was not ready within {READY_TIMEOUT_S:.0f} s") from None
@@ -95,30 +95,36 @@ async def start_service(data_dir: Path, port: int, env: Mapping[str, str]) -> Se
     return Service(url, child, asyncio.create_task(_drain(lines, _open_log(data_dir))))
 
 
-def free_port() -> int:
-    """The usual port when nobody has it, so that the demo answers where a game would look; else any."""
-    for port in (PREFERRED_PORT, 0):
-        with closing(socket.socket()) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise ServiceError("no free port on 127.0.0.1")
+def usual_port() -> int:
+    """The usual port when nobody has it, so that the demo answers where games look; else 0, for any."""
+    with closing(socket.socket()) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", USUAL_PORT))
+        except OSError:
+            return 0
+    return USUAL_PORT
 
 
-async def _ready(lines: asyncio.StreamReader) -> str:
-    """The address in the line `ready URL`; raises ServiceError with the last lines when there is none."""
+async def _ready(lines: asyncio.StreamReader, data_dir: Path) -> str:
+    """The address in the line `ready URL`; raises ServiceError with the reason when there is none."""
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     async for line in lines:
-        text = line.decode(errors="replace").rstrip()
-        if text.startswith("ready http"):
-            return text.removeprefix("ready ").strip()
-        if text:
-            tail.append(text)
-    said = "\n  ".join(tail) or "it said nothing"
-    raise ServiceError(f"the platform ended before it was ready:\n  {said}")
+        text = line.decode(errors="replace").strip()
+        url = text.removeprefix("ready ")
+        # The simulator of the platform says that it is ready, too; `stack.json` tells them apart.
+        if url != text and _is_platform(url, data_dir):
+            return url
+        tail.append(text)
+    reasons = [text for text in tail if text.startswith("muster: ")] or list(tail) or ["it said nothing"]
+    raise ServiceError("the platform did not start: " + "\n  ".join(reasons).removeprefix("muster: "))
+
+
+def _is_platform(url: str, data_dir: Path) -> bool:
+    try:
+        return read_stack(data_dir).url == url
+    except ConfigError:
+        return False
 
 
 def _open_log(data_dir: Path) -> IO[bytes]:

@@ -14,7 +14,7 @@ from deploy.demo.play import Player
 from deploy.demo.provider import Spend
 from deploy.demo.tally import DECIDED, VERDICTS, Tally
 
-ENTITY_ROWS = 12
+MAX_ENTITY_ROWS, MIN_ENTITY_ROWS = 12, 3
 _HISTORY_S = 30
 _AVERAGE_S = 5
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -28,6 +28,7 @@ _LABELS = {
     "gone": ("native", "entity gone"),
     "illegal": ("native", "not legal"),
 }
+_SHORT = {"distance": "dist", "mean_health": "health"}
 _ALWAYS_SHOWN = ("ai", "cached", "unavailable", "busy")
 
 
@@ -46,11 +47,15 @@ class Moment:
     rates: Spend | None
 
 
-def render(moment: Moment) -> RenderableType:
-    """The whole picture."""
-    middle = Table.grid(padding=(0, 3))
-    middle.add_row(_decisions(moment), _figures(moment))
-    return Group(_headline(moment), Text(), middle, Text(), _entities(moment))
+def render(moment: Moment, height: int) -> RenderableType:
+    """The whole picture, in at most `height` lines (but never without a few entities)."""
+    headline, decisions, figures = _headline(moment), _decisions(moment), _figures(moment)
+    middle = Table.grid(padding=(0, 2))
+    middle.add_row(decisions, figures)
+    # Besides: title and header of both tables, an empty line above each.
+    taken = len(headline.plain.splitlines()) + max(decisions.row_count + 2, figures.row_count) + 4
+    rows = min(MAX_ENTITY_ROWS, max(MIN_ENTITY_ROWS, height - taken))
+    return Group(headline, Text(), middle, Text(), _entities(moment, rows))
 
 
 def plain_line(moment: Moment) -> str:
@@ -142,20 +147,20 @@ def _figures(moment: Moment) -> Table:
     return table
 
 
-def _entities(moment: Moment) -> Table:
+def _entities(moment: Moment, rows: int) -> Table:
     table = Table(title="some entities", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    table.add_column("entity", no_wrap=True, width=15)
-    table.add_column("saw", no_wrap=True, width=31)
-    table.add_column("chose", no_wrap=True, width=17)
-    table.add_column("how the last one ended", no_wrap=True, width=30)
-    for player, entity_id, track in _picked(moment.players):
+    table.add_column("entity", no_wrap=True, width=14)
+    table.add_column("saw", no_wrap=True, width=32)
+    table.add_column("chose", no_wrap=True, width=19)
+    table.add_column("how the last one ended", no_wrap=True, width=29)
+    for player, entity_id, track in _picked(moment.players, rows):
         table.add_row(f"{player.world.name} {entity_id}", saw(player, entity_id), _chose(track), track.ending)
     return table
 
 
-def _picked(players: Sequence[Player]) -> list[tuple[Player, str, Track]]:
+def _picked(players: Sequence[Player], rows: int) -> list[tuple[Player, str, Track]]:
     """A few from each world, those near the player first; hordes always, since they are few."""
-    per_world = max(1, ENTITY_ROWS // max(1, len(players)))
+    per_world = max(1, rows // max(1, len(players)))
     picked = []
     for player in players:
         tracks = player.book.tracks
@@ -166,7 +171,7 @@ def _picked(players: Sequence[Player]) -> list[tuple[Player, str, Track]]:
 
         nearest = sorted(tracks, key=nearness)[:per_world]
         picked += [(player, entity_id, tracks[entity_id]) for entity_id in nearest]
-    return picked[:ENTITY_ROWS]
+    return picked[:rows]
 
 
 def saw(player: Player, entity_id: str) -> str:
@@ -178,7 +183,7 @@ def saw(player: Player, entity_id: str) -> str:
     names = [
         name for name in ("size", "lost", "nearest", "distance", "health", "mean_health") if name in seen
     ]
-    shown = ", ".join(f"{name.removeprefix('mean_')} {seen[name]:g}" for name in names)
+    shown = ", ".join(f"{_SHORT.get(name, name)} {seen[name]:g}" for name in names)
     return f"{shown}, {track.last_trigger}" if track.last_trigger else shown
 
 

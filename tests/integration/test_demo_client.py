@@ -134,15 +134,14 @@ async def test_a_decision_moves_the_creature(meadow: Meadow, server: A2GServer, 
 async def test_an_unknown_session_is_opened_again_with_all_that_was_added(
     meadow: Meadow, server: A2GServer, url: str
 ) -> None:
-    zombie = meadow.zombie(40, 40)
-    server.choose = lambda entity, number: first_legal(entity, number) | {"action": "hold"}
+    cow = meadow.cow(36, 32)
     async with playing(meadow, url) as player:
         await answered(player)
         assert await player.client.add_context(CAVES["scopes"], CAVES["profiles"])
         server.sessions.clear()  # the service restarted
         opened = await server.until("session", 2)
         before = player.tally.totals["ai"]
-        player.book.notify(zombie.id, "hit")
+        player.book.notify(cow.id, "hit")
         await answered(player, before + 1)
     assert opened[1]["client_id"] == opened[0]["client_id"]
     assert set(opened[1]["manifest"]["scopes"]) == {"overworld", "surface_day", "surface_night", "caves"}
