@@ -249,6 +249,16 @@ def test_names_with_quotes_and_backslashes_work_throughout() -> None:
     assert refusal(sent, manifest) == 'entities[0].observation.h"[0].\\: must be one of the allowed values'
 
 
+def test_a_choice_that_is_not_offered_is_named_by_its_path() -> None:
+    assert refusal(request(bee(legal_actions=["idle", "fly"]))) == (
+        "entities[0].legal_actions[1]: must be one of the allowed values"
+    )
+    assert refusal(request(bee(type="player"))) == (
+        "entities[0].type: must be a declared entity type that has actions"
+    )
+    assert refusal(request(seeing(hp="1"))) == "entities[0].observation.hp: must be number, got string"
+
+
 def test_errors_echo_no_values() -> None:
     secret = "s3cret\nvalue"
     for sent in (
