@@ -20,7 +20,7 @@ from shared.store.situations import Reported, ReportedDecision, SituationStore
 
 def memory_text(action: str, status: str, outcome: Mapping[str, Scalar]) -> str:
     """One report as the model will read it: JSON on one line (A2G Report, "short-term memory")."""
-    return f"[{json_text(action)},{json_text(status)},{scalars_text(outcome)}]"
+    return f'{{"action":{json_text(action)},"status":{json_text(status)},"outcome":{scalars_text(outcome)}}}'
 
 
 class TakeReport:

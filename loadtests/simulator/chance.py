@@ -26,7 +26,7 @@ def variant_of(instructions: bytes, seed: int) -> int:
 
 def distribution(seed: str, count: int) -> Distribution:
     """`count` probabilities of four decimals whose sum is 1; the same for the same seed."""
-    source = random.Random(seed)  # noqa: S311 - reproducible by design, nothing secret
+    source = random.Random(seed)
     weights = [math.exp(source.gauss(0, _SPREAD)) for _ in range(count)]
     total = sum(weights)
     scaled = [int(weight / total * 10**_DECIMALS) for weight in weights]

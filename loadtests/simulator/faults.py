@@ -35,7 +35,7 @@ class Dice:
     """Reproducible chance: the same seed and the same requests meet the same faults."""
 
     def __init__(self, seed: int) -> None:
-        self._source = random.Random(seed)  # noqa: S311 - reproducible by design
+        self._source = random.Random(seed)
 
     def falls(self, share: float) -> bool:
         """True in `share` of the calls."""
