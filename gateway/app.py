@@ -19,6 +19,7 @@ from gateway.sessions import Sessions
 from gateway.telemetry import TakeTelemetry
 from shared.clock import SystemClock
 from shared.config import Config
+from shared.entropy import Entropy
 from shared.errors import ConfigError
 from shared.internal_http import InternalServer
 from shared.metrics import Metrics
@@ -84,7 +85,7 @@ class Gateway:
         store = SessionStore(connection)
         situations = SituationStore(connection)
         outbox = LogOutbox(connection, queue.keys.log, queue.bounds.log_length, metrics)
-        ids = DecisionIds(SecretKeys.parse(self._settings.secret_keys), os.urandom)
+        ids = DecisionIds(SecretKeys.parse(self._settings.secret_keys), Entropy())
         sessions = Sessions(
             connection=connection,
             store=store,

@@ -7,6 +7,7 @@ import structlog
 
 from shared.clock import SystemClock
 from shared.config import Config
+from shared.entropy import Entropy
 from shared.internal_http import InternalServer
 from shared.metrics import Metrics
 from shared.process import freeze
@@ -92,7 +93,7 @@ class Worker:
                 queue=queue,
                 situations=situation_store,
                 flights=flights,
-                ids=DecisionIds(SecretKeys.parse(self._settings.secret_keys), os.urandom),
+                ids=DecisionIds(SecretKeys.parse(self._settings.secret_keys), Entropy()),
                 clock=clock,
                 metrics=metrics,
             ),

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import structlog
 
 from shared import metric_defs
@@ -25,8 +25,7 @@ PendingQuestion = Question[Pending]
 PlannedCall = Call[PendingQuestion]
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(msgspec.Struct, frozen=True):
     """One question's outcome. `failed`: the call brought no reply; another provider may."""
 
     question: PendingQuestion

@@ -195,10 +195,11 @@ class Engine:
         for result in results:
             leader, outcome = result.question.leader, result.outcome
             leader.work.resolve(leader, outcome)
+            if leader.flight is None or leader.entity_type.cache is None:
+                continue
             cached = cached_decision(leader, outcome)
-            if leader.flight is not None and leader.entity_type.cache is not None:
-                life_ms = leader.entity_type.cache.ttl_ms
-                endings[leader.flight] = (cached, life_ms) if cached is not None else None
+            life_ms = leader.entity_type.cache.ttl_ms
+            endings[leader.flight] = (cached, life_ms) if cached is not None else None
             for sibling in result.question.siblings:
                 if cached is not None:
                     sibling.work.resolve(sibling, reused(sibling, cached))

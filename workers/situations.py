@@ -20,7 +20,7 @@ from shared.store.connection import Command, Reply
 from shared.store.situations import SessionSituation, SituationStore
 from shared.store.statics import Statics
 from workers.flights import flight_of
-from workers.prompt import ManifestTexts, entity_text, session_text
+from workers.prompt import EntitySituation, ManifestTexts, entity_text, session_text
 from workers.work import Pending, Session, Work
 
 KEPT_TEXTS = 512  # manifests whose static text stays encoded
@@ -112,11 +112,11 @@ def lay_out(work: Work, ask: Ask, now_ms: int) -> Pending:
         entity_type,
         ask,
         session.memory.get(ask.id, ""),
-        {
-            "nearby": situation.nearby_text(ask.id, ask.type, ask.position),
-            "parent": parent_text(_parent(session.manifest, ask, now_ms)),
-            "members": situation.members_text(ask.id, ask.position),
-        },
+        EntitySituation(
+            situation.nearby_text(ask.id, ask.type, ask.position),
+            parent_text(_parent(session.manifest, ask, now_ms)),
+            situation.members_text(ask.id, ask.position),
+        ),
     )
     item = work.item
     return Pending(

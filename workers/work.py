@@ -1,7 +1,8 @@
 """A claimed batch while a worker works on it: its items, their open asks and what became of each. No I/O."""
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from shared.protocol.compiled import CompiledContexts
 from shared.protocol.manifest import EntityType, Manifest
@@ -11,8 +12,7 @@ from shared.scheduling.sharing import CacheScope, Party
 from workers.prompt import Criteria, ManifestTexts
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """What became of one ask. Tokens and cost are this ask's share, every attempt counted."""
 
     action: str | None  # None: a fallback
@@ -36,8 +36,7 @@ class Flight(NamedTuple):
     digest: bytes
 
 
-@dataclass(slots=True, eq=False)
-class Session:
+class Session(msgspec.Struct, eq=False):
     """One session in the batch: what its items share."""
 
     manifest: Manifest
@@ -49,15 +48,14 @@ class Session:
     observed_entities: str
 
 
-@dataclass(slots=True, eq=False)
-class Work:
+class Work(msgspec.Struct, eq=False):
     """One queue item. `state` is its dynamic state as JSON members: parts 4 and 5 of the model input."""
 
     item: QueueItem
     session: Session
     state: str
     open_asks: int
-    answered: list[tuple["Pending", Outcome]] = field(default_factory=list)
+    answered: list[tuple["Pending", Outcome]] = []
     provider_us: int = 0
     settled: bool = False  # its answers are on their way, or nobody waits for them any more
 
@@ -67,8 +65,7 @@ class Work:
         self.open_asks -= 1
 
 
-@dataclass(slots=True, eq=False)
-class Pending:
+class Pending(msgspec.Struct, eq=False):
     """One ask without an outcome yet. `own` is its own part of the model input, JSON members."""
 
     work: Work
@@ -90,17 +87,16 @@ class Pending:
         return limit is not None and self.tokens > limit
 
 
-@dataclass(slots=True, eq=False)
-class Batch:
+class Batch(msgspec.Struct, eq=False):
     """One claim, and what its lane's route says."""
 
     id: str
     fence: int
     route: str
-    works: list[Work] = field(default_factory=list)
+    works: list[Work] = []
     linger_us: int = 0
     holds_slot: bool = False  # a provider slot taken at the claim, not used yet
-    flights: set[Flight] = field(default_factory=set)  # questions in flight that this batch asks
+    flights: set[Flight] = set()  # questions in flight that this batch asks
     lost: bool = False  # the fence is another worker's: nothing more is answered or remembered
     closed: bool = False  # settled for good
 

@@ -133,6 +133,7 @@ class Situation:
         self._line: _Line | None = None
         self._tails: dict[int, str] = {}
         self._observed: str | None = None
+        self._parents: set[str | None] | None = None
 
     def population_text(self) -> str:
         """Per type seen in the current scene: alive now, seen since it started, gone."""
@@ -172,6 +173,11 @@ class Situation:
 
     def members_text(self, parent_id: str, parent_position: Sequence[float] | None = None) -> str:
         """Up to eight entities whose parent is `parent_id`; nearest first where positions are known."""
+        if self._parents is None:
+            self._parents = {row.parent for row in self._rows}
+            self._parents.update(row.parent for row in self._asked.values())
+        if parent_id not in self._parents:
+            return ""  # most entities lead nobody: they cost no walk over all rows
         members = self._members(parent_id)
         if not members:
             return ""

@@ -1,18 +1,19 @@
 """How a claimed batch becomes provider requests: who is asked for whom, what rides together. Pure."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Question(Generic[T]):
+class Question(msgspec.Struct, Generic[T], eq=False):
     """One question to a provider: asked for `leader`, answering `siblings` in an equal situation too."""
 
     leader: T
-    siblings: list[T] = field(default_factory=list)
+    siblings: list[T] = []
 
 
 def ask_once(
@@ -48,8 +49,7 @@ class Caps:
     isolates_questions: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class Asked(msgspec.Struct, Generic[T], frozen=True):
     """A question as the planner sees it. Tokens are estimates of its own part."""
 
     question: T

@@ -5,9 +5,8 @@ read for that session only, an answer made for a `client` session serves that se
 holds several sessions only where the provider reads each question on its own.
 """
 
-from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
+from typing import Literal, NamedTuple
 
 SecurityProfile = Literal["local", "server", "client"]
 
@@ -20,8 +19,7 @@ class Use(Enum):
     REQUEST = "ride in one provider request with the owner's question"
 
 
-@dataclass(frozen=True, slots=True)
-class Party:
+class Party(NamedTuple):
     """Who asks, or whose question it is. `texts` stands for the scope chain's and the profile's texts."""
 
     profile: SecurityProfile
