@@ -22,6 +22,8 @@ MAX_IN_FLIGHT = 2
 # A2G Modes and fallback, "Timing": client decide timeout.
 REQUEST_TIMEOUT_S = 4.0
 TELEMETRY_S = 1.0
+# Questions are gathered for so long (the reference SDK's is 0.25 s), so that entities share requests.
+BATCH_INTERVAL_S = 0.2
 _REPORT_POLL_S = 0.05
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S, _MOST_DOUBLINGS = 0.25, 4.0, 4
 _DEFAULT_RETRY_AFTER_S = 1.0
@@ -85,6 +87,7 @@ class A2GClient:
         self._opening = False
         self._forbidden = False
         self._in_flight = 0
+        self._next_batch_s = 0.0
         self._pause_until_s = 0.0
         self._failures = 0
 
@@ -107,6 +110,9 @@ class A2GClient:
                 self._opening = True
                 self._spawn(self._open_session())
             return
+        if now_s < self._next_batch_s:
+            return
+        self._next_batch_s = now_s + BATCH_INTERVAL_S
         while self._in_flight < MAX_IN_FLIGHT and (due := self._book.due(now_s)):
             asked = self._book.ask({id_: self._game.legal_actions(id_) for id_ in due}, now_s)
             if asked.questions:

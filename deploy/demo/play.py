@@ -65,7 +65,8 @@ class Player:
         return done
 
     def begin_scene(self) -> None:
-        """A new island: what was decided on the old one is void (A2G Glossary, "Epoch")."""
+        """A new island comes: what was decided on the old one is void (A2G Glossary, "Epoch")."""
+        self.world.abandon()
         self.book.new_epoch()
         self.adapter.new_scene()
         self.watch = EventWatch()
@@ -83,8 +84,8 @@ async def run_world(player: Player, stop: asyncio.Event, group: asyncio.TaskGrou
         now_s = time.monotonic()
         if player.world.over:
             player.client.paused = True
-            await asyncio.to_thread(player.world.generate)
             player.begin_scene()
+            await asyncio.to_thread(player.world.generate)
             player.client.paused = False
             next_s = now_s = time.monotonic()
         player.frame(now_s)

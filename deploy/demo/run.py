@@ -84,6 +84,7 @@ async def run(options: Options, console: Console) -> Summary:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with _platform(options, stop, console) as (url, addresses), aiohttp.ClientSession() as http:
+        console.print(f"making islands, {options.worlds} …", highlight=False)
         worlds = await asyncio.to_thread(_make_worlds, options.worlds, options.seed)
         meter = ProviderMeter(http, addresses.simulator_url, addresses.metrics_urls)
         running = _Running(options, url, addresses, meter, stop, time.monotonic())

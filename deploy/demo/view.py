@@ -4,6 +4,7 @@ for everything that is not a terminal. Pure: reads the game's objects, returns w
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -15,7 +16,7 @@ from deploy.demo.provider import Spend
 from deploy.demo.tally import DECIDED, VERDICTS, Tally
 
 MAX_ENTITY_ROWS, MIN_ENTITY_ROWS = 12, 3
-_HISTORY_S = 30
+_HISTORY_S = 20  # as wide as the figures beside it leave room for
 _AVERAGE_S = 5
 _BARS = " ▁▂▃▄▅▆▇█"
 DASH = "–"
@@ -159,19 +160,18 @@ def _entities(moment: Moment, rows: int) -> Table:
 
 
 def _picked(players: Sequence[Player], rows: int) -> list[tuple[Player, str, Track]]:
-    """A few from each world, those near the player first; hordes always, since they are few."""
-    per_world = max(1, rows // max(1, len(players)))
+    """A fair share of each world: its horde, then those nearest to the player."""
     picked = []
-    for player in players:
-        tracks = player.book.tracks
+    for number, player in enumerate(players):
+        share = rows // len(players) + (number < rows % len(players))
+        nearest = sorted(player.book.tracks, key=partial(_nearness, player))[:share]
+        picked += [(player, entity_id, player.book.tracks[entity_id]) for entity_id in nearest]
+    return picked
 
-        def nearness(entity_id: str, player: Player = player) -> tuple[int, str]:
-            creature = player.world.creatures.get(entity_id)
-            return (-1 if creature is None else player.world.distance(creature), entity_id)
 
-        nearest = sorted(tracks, key=nearness)[:per_world]
-        picked += [(player, entity_id, tracks[entity_id]) for entity_id in nearest]
-    return picked[:rows]
+def _nearness(player: Player, entity_id: str) -> tuple[int, str]:
+    creature = player.world.creatures.get(entity_id)
+    return (-1 if creature is None else player.world.distance(creature), entity_id)
 
 
 def saw(player: Player, entity_id: str) -> str:

@@ -108,9 +108,12 @@ class CrafterWorld:
         self._env._step = _AFTERNOON_STEP
         self.player.inventory.update(_KIT)
         self._policy = Policy()
+        self.scene_number += 1
+
+    def abandon(self) -> None:
+        """Nobody is there any more: before a new island is made, so that no one looks at half of it."""
         self._known.clear()
         self.creatures.clear()
-        self.scene_number += 1
 
     def step(self) -> Changes:
         """One frame: the player acts, then every creature near them."""

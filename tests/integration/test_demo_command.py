@@ -86,8 +86,9 @@ async def test_an_interrupted_demo_still_sums_up(url: str, tmp_path: Path) -> No
         "--url", url, "--seconds", "600", "--worlds", "1", "--picture", str(tmp_path / "w.png")
     )
     assert process.stdout is not None
-    line = await asyncio.wait_for(process.stdout.readline(), 60)
-    assert line.startswith(b"  1 s  AI ")
+    lines = [await asyncio.wait_for(process.stdout.readline(), 60) for _ in range(2)]
+    assert lines[0] == "making islands, 1 …\n".encode()
+    assert lines[1].startswith(b"  1 s  AI ")
     process.send_signal(signal.SIGINT)
     out, err = await asyncio.wait_for(process.communicate(), 30)
     assert (process.returncode, err) == (0, b"")

@@ -76,6 +76,7 @@ def test_every_message_of_a_played_world_is_exactly_what_the_manifest_declares()
         rows = decode_telemetry(json.dumps(snapshot).encode(), judge.parsed.manifest).rows
         assert len(rows) == len(world.creatures) + 1
         if world.over:
+            world.abandon()
             world.generate()
             adapter.new_scene()
     assert kinds == {"zombie", "skeleton", "cow", "horde"}
