@@ -37,6 +37,7 @@ from shared.protocol.situation import AskedRow, LastDecision
 from shared.scheduling.items import Answer, Ask, QueueItem, encode
 from shared.scheduling.routing import lane_name
 from shared.store.connection import Command, RedisConnection
+from shared.store.connection import Reply as StoreReply
 from shared.store.keys import game_tag
 from shared.store.log_outbox import LogOutbox
 from shared.store.queue import Admission, Cancelled, DeadlineQueue, Priority
@@ -56,6 +57,10 @@ class _Decide:
     rendered: Rendered
     answers: list[Answer | None]  # by entity
     items: dict[str, QueueItem] = field(default_factory=dict)
+
+
+class _OutOfDateError(Exception):
+    """The request was judged by a copy of its session that is not the current one."""
 
 
 class DecideService:
@@ -103,48 +108,44 @@ class DecideService:
         Raises InputError for a request that breaks the protocol, StoreUnavailableError when Redis is away
         and the session is not known to this process.
         """
-        known = await self._look_up(call)
-        if known is None:
-            return UNKNOWN_SESSION
-        copy, request, lookup = known
-        decide = _Decide(call, copy, request, copy.rendered(request), [None] * len(request.entities))
-        if lookup is None:
-            await self._answer_here(
-                decide, [fallback(i, "unavailable") for i in range(len(request.entities))]
-            )
-        else:
-            await self._admit_and_wait(decide, lookup)
-        return self._reply(decide)
-
-    async def _look_up(self, call: Call) -> tuple[SessionCopy, DecideRequest, Lookup | None] | None:
-        """The session as it is now and the request judged by it; None for an unknown session.
-
-        Without Redis a session known to this process is served all the same, with no lookup.
-        """
         client_id = decode_client_id(call.body)
         for _ in range(MAX_RELOADS):
             copy = self._sessions.known(client_id) or await self._sessions.load(client_id)
             if copy is None:
-                return None
-            fault: InputError | None = None
-            request: DecideRequest | None = None
-            try:
-                request = copy.plan.compiled.decode_decide(call.body, copy.contexts)
-            except InputError as error:
-                fault = error
-            try:
-                lookup = await self._lookups.look_up(copy, request)
-            except StoreUnavailableError:
-                if request is None:
-                    raise fault or InputError("", "unreadable") from None
-                return copy, request, None
-            if lookup.version == copy.version:
-                if request is None:
-                    raise fault or InputError("", "unreadable")
-                return copy, request, lookup
+                return UNKNOWN_SESSION
+            decide = await self._decided(call, copy)
+            if decide is not None:
+                return self._reply(decide)
             # Another gateway changed the session, or it has ended: judge by what is true now.
             self._sessions.forget(client_id)
-        return None
+        return UNKNOWN_SESSION
+
+    async def _decided(self, call: Call, copy: SessionCopy) -> _Decide | None:
+        """The request with an answer for every entity; None when `copy` turns out to be out of date.
+
+        Without Redis a session known to this process is served all the same, with fallbacks.
+        """
+        try:
+            request = copy.plan.compiled.decode_decide(call.body, copy.contexts)
+        except InputError:
+            if (await self._lookups.look_up(copy, None)).version == copy.version:
+                raise
+            return None
+        decide = _Decide(call, copy, request, copy.rendered(request), [None] * len(request.entities))
+        try:
+            lookup = self._lookups.nothing_to_ask(copy, request)
+            if lookup is None:
+                lookup = await self._lookups.look_up(copy, request)
+            if lookup.version != copy.version:
+                return None
+            await self._sessions.renew(copy)
+            await self._admit_and_wait(decide, lookup)
+        except _OutOfDateError:
+            return None
+        except StoreUnavailableError:
+            everyone = [fallback(index, "unavailable") for index in range(len(request.entities))]
+            await self._answer_here(decide, everyone)
+        return decide
 
     async def _admit_and_wait(self, decide: _Decide, lookup: Lookup) -> None:
         here: list[OwnAnswer] = []
@@ -163,7 +164,7 @@ class DecideService:
         waiter = Waiter(decide.items)
         self._router.expect(waiter)
         try:
-            await self._send(decide, commands, encoded, bool(admissions))
+            await self._send(decide, commands, encoded, confirmed=lookup.confirmed)
             refused = [item for item in waiter.items if item not in decide.items]
             for item in refused:
                 waiter.settle(item)
@@ -254,24 +255,35 @@ class DecideService:
         return commands, encoded
 
     async def _send(
-        self, decide: _Decide, commands: Sequence[Command], encoded: bytes | None, admitting: bool
+        self, decide: _Decide, commands: Sequence[Command], encoded: bytes | None, *, confirmed: bool
     ) -> None:
-        """Make the second trip; what it could not do becomes fallbacks and a held log entry."""
+        """Make the second trip; what it could not do becomes fallbacks and a held log entry.
+
+        Unless `confirmed`, the session's version is asked for with it; raises _OutOfDateError when it is not
+        the one that the request was judged by.
+        """
         if not commands:
             return
+        asking = [] if confirmed else [self._lookups.version_command(decide.copy)]
         try:
-            replies = await self._connection.trip(commands)
+            replies = await self._connection.trip([*asking, *commands])
         except StoreUnavailableError:
             if encoded is not None:
                 self._outbox.hold(encoded)
-            if admitting:
-                await self._give_up(decide, list(decide.items), "unavailable")
+            await self._give_up(decide, list(decide.items), "unavailable")
             return
-        if admitting:
+        if not confirmed:
+            await self._require_version(decide, replies[0])
+        if decide.items:
             admitted = self._queue.parse_admit(replies[-1])
             refused = [item for item, taken in zip(list(decide.items), admitted, strict=True) if not taken]
-            if refused:
-                await self._give_up(decide, refused, "busy")
+            await self._give_up(decide, refused, "busy")
+
+    async def _require_version(self, decide: _Decide, version: StoreReply) -> None:
+        """Take admitted items back when they were judged by a session that is not the current one."""
+        if self._lookups.version_of(version) != decide.copy.version:
+            await self._connection.trip([self._queue.cancel_command(list(decide.items))])
+            raise _OutOfDateError
 
     async def _wait(self, decide: _Decide, waiter: Waiter) -> None:
         deadline_ms = max(item.deadline_ms for item in decide.items.values())

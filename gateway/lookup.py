@@ -19,6 +19,7 @@ class Lookup:
     """What Redis says before anything is admitted. Lists are by entity of the request."""
 
     version: int | None  # of the session; None: it is gone
+    confirmed: bool = True  # False: nothing was asked yet, the version is this process's belief
     parents: dict[str, LastDecision] = field(default_factory=dict)
     digests: list[bytes | None] = field(default_factory=list)
     cached: list[CachedDecision | None] = field(default_factory=list)
@@ -38,6 +39,27 @@ class Lookups:
         self._sessions = sessions
         self._situations = situations
         self._answers = answers
+
+    @staticmethod
+    def nothing_to_ask(copy: SessionCopy, request: DecideRequest) -> Lookup | None:
+        """An unconfirmed lookup for a request without parents, cached types or single options; else None.
+
+        Such a request needs no first round trip: its session's version is confirmed with its admission.
+        """
+        for entity in request.entities:
+            keyed = entity.entity_type.name in copy.plan.cache_keys
+            if keyed or entity.parent is not None or len(entity.legal_actions) == 1:
+                return None
+        count = len(request.entities)
+        return Lookup(copy.version, confirmed=False, digests=[None] * count, cached=[None] * count)
+
+    def version_command(self, copy: SessionCopy) -> Command:
+        """Ask for the session's version, in a trip of the caller's."""
+        return self._sessions.version_command(copy.session)
+
+    def version_of(self, reply: Reply) -> int | None:
+        """The version in the reply to `version_command`."""
+        return self._sessions.parse_version(reply)
 
     async def look_up(self, copy: SessionCopy, request: DecideRequest | None) -> Lookup:
         """Ask for one request; `request` is None when only the session's version matters.

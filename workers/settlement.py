@@ -1,12 +1,17 @@
-"""How answers leave a worker: one settle script, then what depends on it having been ours to answer."""
+"""How answers leave a worker: one settle script, then what depends on it having been ours to answer.
+
+While one trip is under way, what other batches and calls have finished gathers, and goes together with the
+next: under load a trip serves many, and an idle worker waits for none.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shared import metric_defs
 from shared.clock import Clock
 from shared.decision_log import encode_entry
-from shared.errors import StoreUnavailableError
+from shared.errors import StoreReplyError, StoreUnavailableError
 from shared.metrics import Metrics
 from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.situation import LastDecision
@@ -19,6 +24,21 @@ from workers.rows import reply_and_entry
 from workers.work import Batch, Flight, Pending, Work
 
 RETRY_S = 0.05
+
+Endings = Mapping[Flight, tuple[CachedDecision, int] | None]
+
+
+@dataclass(slots=True, eq=False)
+class _Settling:
+    """One batch's finished items on their way."""
+
+    batch: Batch
+    works: list[Work]  # those that `answers` are of
+    answers: list[Answer]
+    endings: Endings
+    final: bool
+    at_ms: int
+    done: "asyncio.Future[None]"
 
 
 class Settlement:
@@ -42,49 +62,100 @@ class Settlement:
         self._ids = ids
         self._clock = clock
         self._late = metrics.counter(metric_defs.LATE_ANSWERS)
+        self._gathered: list[_Settling] = []
+        self._after: list[Command] = []  # what settled answers leave behind, for the next trip
+        self._sending: asyncio.Task[None] | None = None
 
-    async def settle(self, batch: Batch, endings: Mapping[Flight, tuple[CachedDecision, int] | None]) -> None:
+    async def settle(self, batch: Batch, endings: Endings) -> None:
         """Answer the items whose asks all have an outcome; cache answers and end questions in flight.
 
-        Nothing happens once the batch is another worker's. A Redis that is away is waited for until the
-        last deadline: the answers are paid for.
+        Returns when they are answered. Nothing happens once the batch is another worker's. A Redis that is
+        away is waited for until the last deadline, the answers being paid for; then StoreUnavailableError.
         """
         works = [work for work in batch.works if work.open_asks == 0 and not work.settled]
         if batch.lost or not (works or endings):
             return
         for work in works:
             work.settled = True
-        now_ms = self._clock.now_ms()
-        answers, done = self._answers(batch, works, now_ms)
         final = all(work.settled for work in batch.works)
-        flags = await self._settled(batch, answers, final=final)
-        if flags is None:
-            batch.lost = True
-            return
-        batch.closed = batch.closed or final
-        answered = [work for work, ours in zip(done, flags, strict=True) if ours]
-        self._late.inc(sum(len(w.answered) for w, ours in zip(done, flags, strict=True) if not ours))
-        commands = [*self._remember(answered, now_ms), *self._flights.end_commands(batch.id, endings)]
-        if commands:
-            await self._connection.trip(commands)
+        await self._settled(batch, works, endings, final=final)
 
     async def close(self, batch: Batch) -> None:
-        """End the claim: what has no answer goes back to the queue."""
+        """End the claim: what has no answer goes back to the queue, what was not asked others may ask."""
         if not batch.closed and not batch.lost:
-            await self._settled(batch, [], final=True)
-            if batch.flights:
-                await self._connection.trip(
-                    self._flights.end_commands(batch.id, dict.fromkeys(batch.flights))
-                )
+            await self._settled(batch, [], dict.fromkeys(batch.flights), final=True)
+
+    async def flush(self) -> None:
+        """Wait until nothing is left to send."""
+        while self._sending is not None:
+            await asyncio.wait((self._sending,))
+
+    async def _settled(self, batch: Batch, works: Sequence[Work], endings: Endings, *, final: bool) -> None:
+        now_ms = self._clock.now_ms()
+        answers, answered = self._answers(batch, works, now_ms)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gathered.append(_Settling(batch, answered, answers, endings, final, now_ms, done))
+        if self._sending is None:
+            self._sending = asyncio.create_task(self._send_all())
+        await done
+
+    async def _send_all(self) -> None:
+        """Send until nothing gathers any more."""
+        try:
+            while self._gathered or self._after:
+                gathered, self._gathered = self._gathered, []
+                after, self._after = self._after, []
+                await self._send(gathered, after)
+        finally:
+            self._sending = None
+
+    async def _send(self, gathered: Sequence[_Settling], after: Sequence[Command]) -> None:
+        settles = [
+            self._queue.settle_command(one.batch.id, one.batch.fence, one.answers, final=one.final)
+            for one in gathered
+        ]
+        try:
+            replies = await self._connection.trip([*settles, *after])
+        except StoreUnavailableError as error:
+            self._after = [*after, *self._after]
+            self._put_off(gathered, error)
+            await asyncio.sleep(RETRY_S)
+            return
+        for one, reply in zip(gathered, replies, strict=False):
+            try:
+                self._conclude(one, self._queue.parse_settle(reply))
+            except StoreReplyError as error:
+                one.done.set_exception(error)
+
+    def _put_off(self, gathered: Sequence[_Settling], error: StoreUnavailableError) -> None:
+        """Try again what somebody may still wait for."""
+        now_ms = self._clock.now_ms()
+        for one in gathered:
+            if now_ms < one.batch.deadline_ms:
+                self._gathered.append(one)
+            elif not one.done.done():
+                one.done.set_exception(error)
+
+    def _conclude(self, one: _Settling, flags: list[bool] | None) -> None:
+        batch = one.batch
+        if flags is None:
+            batch.lost = True
+        else:
+            batch.closed = batch.closed or one.final
+            ours = [work for work, flag in zip(one.works, flags, strict=True) if flag]
+            self._late.inc(sum(len(work.answered) for work in one.works) - sum(len(w.answered) for w in ours))
+            self._after += self._remember(ours, one.at_ms)
+            self._after += self._flights.end_commands(batch.id, one.endings)
+        if not one.done.done():
+            one.done.set_result(None)
 
     def _answers(self, batch: Batch, works: Sequence[Work], now_ms: int) -> tuple[list[Answer], list[Work]]:
         """The settlements of these items, and the items they are of: none past its deadline."""
 
         def decision_id(pending: Pending, action: str) -> str:
-            item = pending.work.item
-            return self._ids.issue(
-                item.session, pending.ask.id, action, pending.entity_type.decision_ttl_ms, now_ms
-            )
+            session = pending.work.item.session
+            ttl_ms = pending.entity_type.decision_ttl_ms
+            return self._ids.issue(session, pending.ask.id, action, ttl_ms, now_ms)
 
         answers: list[Answer] = []
         done: list[Work] = []
@@ -96,15 +167,6 @@ class Settlement:
             answers.append(Answer(work.item.id, work.item.gateway, encode(reply), encode_entry(entry)))
             done.append(work)
         return answers, done
-
-    async def _settled(self, batch: Batch, answers: Sequence[Answer], *, final: bool) -> list[bool] | None:
-        while True:
-            try:
-                return await self._queue.settle(batch.id, batch.fence, answers, final=final)
-            except StoreUnavailableError:
-                if self._clock.now_ms() >= batch.deadline_ms:
-                    raise
-                await asyncio.sleep(RETRY_S)
 
     def _remember(self, works: Sequence[Work], now_ms: int) -> list[Command]:
         chosen: dict[str, dict[str, bytes]] = {}
