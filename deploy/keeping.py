@@ -40,7 +40,11 @@ class Kept:
 
     async def begin(self) -> None:
         """Start a process and make it the place's own; raises what `start` raises."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
         self.child = await self._start()
+        took_s = round(loop.time() - since, 2)
+        structlog.get_logger().info("process runs", process=self.name, child=self.child.pid, took_s=took_s)
         self._changed()
 
     async def keep(self) -> None:
@@ -63,8 +67,6 @@ class Kept:
                 await self.begin()
             except (MusterError, OSError) as error:
                 log.warning("process could not be started", process=self.name, reason=str(error))
-            else:
-                log.info("process runs again", process=self.name)
 
     async def replace(self) -> None:
         """Start another process beside this one and, when it can work, let this one drain and end."""

@@ -90,9 +90,15 @@ async def launch(role: Role, env: Mapping[str, str]) -> Launched:
     return Launched(child, f"http://{address[0]}:{address[1]}")
 
 
-def spawn(name: str, argv: Sequence[str], env: Mapping[str, str], descriptors: Sequence[int] = ()) -> Child:
+def spawn(
+    name: str,
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    descriptors: Sequence[int] = (),
+    stdout: int | None = None,
+) -> Child:
     """Start a process whose outputs are our standard error: our standard output holds the ready line only."""
-    return Child.spawn(name, argv, env=env, output=sys.stderr.fileno(), pass_fds=descriptors)
+    return Child.spawn(name, argv, env=env, output=sys.stderr.fileno(), stdout=stdout, pass_fds=descriptors)
 
 
 async def until_answering(child: Child, address: tuple[str, int], path: str) -> None:

@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -34,7 +35,8 @@ class SimulatorPlace:
 
     async def _start(self) -> Child:
         argv = muster("provider-sim", "--host", _LOOPBACK, "--port", str(self._address[1]))
-        child = spawn("provider-sim", argv, self._env())
+        # Its own ready line would be taken for the platform's where both outputs are read as one.
+        child = spawn("provider-sim", argv, self._env(), stdout=subprocess.DEVNULL)
         with child.ended_on_failure():
             await until_answering(child, self._address, "/stats")
         return child

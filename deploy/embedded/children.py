@@ -54,13 +54,14 @@ class Child:
         *,
         env: Mapping[str, str],
         output: int | IO[bytes],
+        stdout: int | IO[bytes] | None = None,
         stdin: IO[bytes] | None = None,
         account: Account | None = None,
         pass_fds: Sequence[int] = (),
     ) -> "Child":
-        """Start `argv` with both its outputs going to `output`. Call from the main thread: the death signal
-        fires when the *thread* that forked ends (prctl(2)).
+        """Start `argv` with both its outputs going to `output`, or standard output to `stdout`.
 
+        Call from the main thread: the death signal fires when the *thread* that forked ends (prctl(2)).
         The child leads a session, so that a Ctrl-C meant for us does not reach it out of order.
         Raises OSError where the program cannot be started.
         """
@@ -69,7 +70,7 @@ class Child:
             env=dict(env),
             cwd="/",
             stdin=subprocess.DEVNULL if stdin is None else stdin,
-            stdout=output,
+            stdout=output if stdout is None else stdout,
             stderr=output,
             pass_fds=tuple(pass_fds),
             start_new_session=True,

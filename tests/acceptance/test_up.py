@@ -140,6 +140,7 @@ def test_sigterm_drains_and_leaves_nothing(muster_up: Start) -> None:
     assert up.stop() == 0
     assert ends.all(0.1)
     assert up.remaining_output() == ""
+    assert "ready http" not in up.stderr()
     assert not (up.data_dir / "stack.json").exists()
 
 
@@ -159,10 +160,12 @@ def test_it_ends_with_its_terminal(tmp_path: Path) -> None:
         while b"ready http://" not in said:
             said += os.read(near, 4096)
         ends = Ends(descendants(process.pid))
-    finally:
         os.close(near)
-    assert process.wait(STOP_S) == 0
-    assert ends.all(0.1)
+        assert process.wait(STOP_S) == 0
+        assert ends.all(0.1)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_killed_it_takes_everything_along_and_the_next_start_works(muster_up: Start) -> None:
