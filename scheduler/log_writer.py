@@ -157,7 +157,9 @@ class LogWriter:
         return batch
 
     def _block_ms(self) -> int:
-        """Idle reads sleep long, unless the spill waits for Postgres."""
+        """Idle reads sleep long, unless the spill waits for Postgres, or nobody knows yet that Redis answers."""
+        if not self._started or self._redis.due_at is not None:
+            return 1
         if self._spill.is_empty:
             return self._limits.block_ms
         return max(1, min(self._limits.block_ms, int(self._postgres.wait_s(_now()) * 1000)))
