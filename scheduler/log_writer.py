@@ -157,7 +157,7 @@ class LogWriter:
         return batch
 
     def _block_ms(self) -> int:
-        """Idle reads sleep long, unless the spill waits for Postgres, or nobody knows yet that Redis answers."""
+        """Idle reads sleep long, unless the spill waits for Postgres or Redis has yet to answer."""
         if not self._started or self._redis.due_at is not None:
             return 1
         if self._spill.is_empty:
