@@ -241,7 +241,8 @@ class DeadlineQueue:
 
     def cancel_command(self, items: Sequence[str]) -> Command:
         """Give items up: the gateway answers them itself. `parse_cancel` reads the reply."""
-        return self._cancel.call([self.keys.prefix], [self.bounds.keys_ttl_ms, *items])
+        args: list[str | bytes | int] = [self.bounds.keys_ttl_ms, *items]
+        return self._cancel.call([self.keys.prefix], args)
 
     @staticmethod
     def parse_cancel(reply: Reply) -> list[Cancelled]:
