@@ -71,6 +71,7 @@ class ClaimLoop:
                 self._start(claim)
         if self._tasks:
             await asyncio.wait(self._tasks)
+        await self._engine.drain()
 
     def stop(self) -> None:
         """Claim nothing more; `run` returns when the batches in hand are done."""

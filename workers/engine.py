@@ -81,12 +81,16 @@ class Engine:
                 steps.append(self._follow(batch, waiting))
             await _together(steps)
             await self._settlement.close(batch)
-        except StoreError as error:
+        except* StoreError as errors:
             # The lease ends by itself: another worker takes over what still has time.
-            _log.warning("batch given up", batch=batch.id, error=str(error))
+            _log.warning("batch given up", batch=batch.id, error=str(errors.exceptions[0]))
         finally:
             self._calls.give_back(batch)
             del self._live[batch.id]
+
+    async def drain(self) -> None:
+        """Wait until everything that finished batches leave behind is in Redis."""
+        await self._settlement.flush()
 
     async def keep(self, lease_ms: int) -> None:
         """Renew the leases and the questions in flight of all batches in hand. Raises StoreError."""
