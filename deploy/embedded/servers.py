@@ -1,8 +1,10 @@
 """What both embedded servers need: a log file, its last words, a socket path that is short enough."""
 
 import asyncio
+import contextlib
 import hashlib
 import os
+import signal
 import stat
 import tempfile
 from pathlib import Path
@@ -54,6 +56,9 @@ async def until_unused(data: Path) -> None:
     """
     deadline = asyncio.get_running_loop().time() + _LEFTOVERS_S
     while left := processes_in(data):
+        for pid in left:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)  # a frozen one cannot notice that its parent is gone
         if asyncio.get_running_loop().time() > deadline:
             raise ServerStartError(f"{data} is in use by process {left[0]}")
         await asyncio.sleep(_LOOK_S)

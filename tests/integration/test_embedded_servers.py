@@ -178,6 +178,16 @@ async def test_a_suspended_postgres_answers_nothing_until_it_is_resumed(director
     await server.stop()
 
 
+async def test_a_postgres_that_is_killed_while_suspended_does_not_block(directory: Path) -> None:
+    server = EmbeddedPostgres(directory)
+    await server.start()
+    server.suspend()
+    await server.kill()
+    await asyncio.wait_for(server.start(), 9)
+    assert await query(server, "SELECT 1") == 1
+    await server.stop()
+
+
 async def test_postgres_says_why_it_cannot_start(directory: Path) -> None:
     server = EmbeddedPostgres(directory)
     await server.start()
