@@ -11,13 +11,18 @@ from shared.store.keys import SessionKeys
 from shared.store.replies import blob, list_of, number, pairs, text
 from shared.store.sessions import SESSION_TTL_MS
 
-MAX_REPORTS = 8  # of one entity (A2G Report)
-MAX_SEEN = 20_000  # ids of one scene that are told apart; spawners make any number
-MAX_GONE = 4_096
-GONE_WINDOW_MS = 600_000  # how late a report about a departed entity may still come
-MAX_ENTITIES = 512  # of one session, with memory or a latest decision; a snapshot holds 128
-
 _READS = 5  # commands of one read
+
+
+@dataclass(frozen=True, slots=True)
+class SituationBounds:
+    """How much is kept of one session."""
+
+    max_reports: int = 8  # of one entity (A2G Report)
+    max_entities: int = 512  # with memory, with a latest decision, asked for; a snapshot holds 128
+    max_seen: int = 20_000  # ids of one scene that are told apart; spawners make any number
+    max_gone: int = 4_096
+    gone_window_ms: int = 900_000  # longer than a decision's id is accepted: 120 s + 10 min
 
 
 class Reported(Enum):
@@ -62,8 +67,11 @@ class SessionSituation:
 class SituationStore:
     """Commands of one session's situation; each lies in the session's slot."""
 
-    def __init__(self, connection: RedisConnection, ttl_ms: int = SESSION_TTL_MS) -> None:
+    def __init__(
+        self, connection: RedisConnection, ttl_ms: int = SESSION_TTL_MS, bounds: SituationBounds | None = None
+    ) -> None:
         self.ttl_ms = ttl_ms
+        self.bounds = bounds or SituationBounds()
         self._connection = connection
         self._telemetry = connection.script("telemetry")
         self._report = connection.script("report")
@@ -75,7 +83,12 @@ class SituationStore:
         names = [keys.session, keys.snap, keys.seen, keys.cur, keys.counts]
         names += [keys.gone, keys.mem, keys.last, keys.asked]
         args: list[str | bytes | int] = [snapshot.at_ms, snapshot.scene, self.ttl_ms]
-        args += [MAX_SEEN, GONE_WINDOW_MS, MAX_GONE, snapshot.rows]
+        args += [
+            self.bounds.max_seen,
+            self.bounds.gone_window_ms,
+            self.bounds.max_gone,
+            snapshot.rows,
+        ]
         for entity, kind in snapshot.entities:
             args += (entity, kind)
         return self._telemetry.call(names, args)
@@ -97,8 +110,8 @@ class SituationStore:
                 reported.entity_id,
                 reported.report,
                 self.ttl_ms,
-                MAX_REPORTS,
-                MAX_ENTITIES,
+                self.bounds.max_reports,
+                self.bounds.max_entities,
             ],
         )
 
@@ -116,7 +129,7 @@ class SituationStore:
         return self._write(SessionKeys(session).asked, rows)
 
     def _write(self, key: str, fields: Mapping[str, bytes]) -> Command:
-        args: list[str | bytes | int] = [self.ttl_ms, MAX_ENTITIES]
+        args: list[str | bytes | int] = [self.ttl_ms, self.bounds.max_entities]
         for field, value in fields.items():
             args += (field, value)
         return self._remember.call([key], args)
