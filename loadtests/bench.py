@@ -10,7 +10,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 import click
@@ -49,12 +49,16 @@ async def _post(rig: Rig, path: str, bodies: list[bytes]) -> list[bytes]:
     return replies
 
 
-async def _prepare(rig: Rig, sessions: int, kind: str, entities: int = ENTITIES) -> Iterator[bytes]:
-    """Open sessions with a snapshot each; returns endless decide requests, session after session."""
+async def _prepare(
+    rig: Rig, sessions: int, kind: str, entities: int = ENTITIES, *, snapshot: bool = True
+) -> Iterator[bytes]:
+    """Open sessions, with a snapshot each; returns endless decide requests, session after session."""
     chance = Random(SEED)
     names = [f"load-{n}" for n in range(sessions)]
     await _post(rig, "/v1/session", [lango.session_body(name) for name in names])
-    await _post(rig, "/v1/telemetry", [lango.telemetry_body(name, kind, TRACKED, chance) for name in names])
+    if snapshot:
+        snapshots = [lango.telemetry_body(name, kind, TRACKED, chance) for name in names]
+        await _post(rig, "/v1/telemetry", snapshots)
     bodies = BODIES if sessions <= 1000 else 1
     requests = [
         http_post("/v1/decide", lango.decide_body(name, kind, entities, chance))
@@ -104,10 +108,13 @@ def cpu_per_decision(seconds: float) -> list[Row]:
             p99 = statistics.median(run[2] for run in runs)
             late = max(run[3] for run in runs)
             rows.append(Row("CPU per decision, half load", f"{costs_half:.1f} µs", "≤ 90 µs"))
+            control = await _control(running, rate, seconds)
             rows.append(
                 Row(
                     "added latency at half load, median of 5 runs",
-                    f"p50 {p50:.1f} ms, p99 {p99:.1f} ms (load generator late: {late:.1%})",
+                    f"p50 {p50:.1f} ms, p99 {p99:.1f} ms (load generator late: {late:.1%}; a bare aiohttp "
+                    f"server at the same rate: p50 {control.percentile_ms(0.5):.1f} ms, p99 "
+                    f"{control.percentile_ms(0.99):.1f} ms)",
                     "p50 ≤ 4 ms, p99 ≤ 12 ms",
                 )
             )
@@ -132,6 +139,13 @@ async def _half_load(
     )
 
 
+async def _control(running: Rig, rate: float, seconds: float) -> Tally:
+    """The same rate at a server that does nothing: what loopback and this machine add by themselves."""
+    host, _, port = running.simulator.removeprefix("http://").rpartition(":")
+    request = itertools.repeat(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return await at_rate(host, int(port), request, rate, seconds, CONNECTIONS)
+
+
 def _overhead(running: Rig) -> dict[float, float]:
     samples = running.metric("gateway-1", "muster_overhead_seconds_bucket")
     return {float(dict(labels)["le"]): value for labels, value in samples.items()}
@@ -151,26 +165,72 @@ def _quantile_ms(buckets: dict[float, float], share: float) -> float:
     return lower * 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One thing changed against the main measurement."""
+
+    name: str
+    options: RigOptions = field(default_factory=RigOptions)
+    sessions: int = 50
+    kind: str = UNCACHED
+    entities: int = ENTITIES
+    snapshot: bool = True
+    aim: str = "–"
+
+
+VARIANTS = (
+    Variant("redis-py instead of the thin connection", RigOptions(redis_client="redis-py")),
+    Variant("no telemetry: no situation context", snapshot=False),
+    Variant("every decision from the cache", sessions=1, kind=CACHED),
+    Variant("4 entities a request", entities=4),
+    Variant("1 entity a request", entities=1),
+    Variant("10 sessions", sessions=10),
+    Variant("10,000 sessions", sessions=10_000, aim="within 10 % of 10 sessions"),
+)
+
+
 def variants(seconds: float) -> list[Row]:
-    """The same load with one thing changed each."""
-    cases = {
-        "redis-py instead of the thin connection": (RigOptions(redis_client="redis-py"), 50, UNCACHED, 16),
-        "16 questions a call instead of 64": (RigOptions(max_questions=16), 50, UNCACHED, 16),
-        "every decision from the cache": (RigOptions(), 1, CACHED, 16),
-        "4 entities a request": (RigOptions(), 50, UNCACHED, 4),
-        "1 entity a request": (RigOptions(), 50, UNCACHED, 1),
-        "10 sessions": (RigOptions(), 10, UNCACHED, 16),
-        "10,000 sessions": (RigOptions(), 10_000, UNCACHED, 16),
-    }
+    """The main load with one thing changed each."""
 
-    async def measure(options: RigOptions, sessions: int, kind: str, entities: int) -> str:
-        with rig(options) as running:
-            requests = await _prepare(running, sessions, kind, entities)
+    async def measure(variant: Variant) -> str:
+        with rig(variant.options) as running:
+            requests = await _prepare(
+                running, variant.sessions, variant.kind, variant.entities, snapshot=variant.snapshot
+            )
+            before = running.simulator_stats()
             tally, costs = await _saturated(running, requests, seconds)
-            return _cost_text(costs, tally)
+            after = running.simulator_stats()
+            calls = after["requests"] - before["requests"]
+            fill = (after["questions"] - before["questions"]) / calls if calls else 0.0
+            return f"{_cost_text(costs, tally)}, {fill:.0f} questions a call"
 
-    aims = {"10,000 sessions": "within 10 % of 10 sessions"}
-    return [Row(name, asyncio.run(measure(*case)), aims.get(name, "–")) for name, case in cases.items()]
+    return [Row(one.name, asyncio.run(measure(one)), one.aim) for one in VARIANTS]
+
+
+OVERLOAD_LATENCY_MS = 100
+OVERLOAD_SLOTS = 4
+OVERLOAD_CAPACITY = OVERLOAD_SLOTS * ENTITIES * 1000 // OVERLOAD_LATENCY_MS  # decisions/s, one session a call
+
+
+def overload(seconds: float) -> list[Row]:
+    """Goodput when three times as much is offered as the provider's slots can answer."""
+
+    async def measure(factor: float) -> tuple[float, float, float]:
+        options = RigOptions(latency_ms=OVERLOAD_LATENCY_MS, concurrency=OVERLOAD_SLOTS)
+        with rig(options) as running:
+            requests = await _prepare(running, 50, UNCACHED)
+            rate = OVERLOAD_CAPACITY / ENTITIES * factor
+            await at_rate(running.host, running.port, requests, rate, 5.0, 1000)  # the queue fills
+            late = running.metric("worker-1", "muster_late_answers_total").get((), 0.0)
+            tally = await at_rate(running.host, running.port, requests, rate, max(10.0, seconds), 1000)
+            paid = running.metric("worker-1", "muster_late_answers_total").get((), 0.0) - late
+            return tally.answered / tally.seconds, paid / max(1, tally.answered), tally.percentile_ms(0.99)
+
+    peak, _, _ = asyncio.run(measure(0.95))
+    goodput, late, p99 = asyncio.run(measure(3.0))
+    share = goodput / peak
+    text = f"{goodput:.0f} decisions/s, {share:.0%} of {peak:.0f}; {late:.1%} paid late; p99 {p99:.0f} ms"
+    return [Row("goodput at 3× capacity (admission control comes later)", text, "≥ 95 %, none paid late")]
 
 
 def tokens_per_entity(_seconds: float) -> list[Row]:
@@ -222,6 +282,7 @@ SECTIONS: dict[str, Callable[[float], list[Row]]] = {
     "variants": variants,
     "tokens": tokens_per_entity,
     "idle": idle,
+    "overload": overload,
 }
 
 

@@ -81,13 +81,14 @@ class Worker:
             name: ProviderClient(name, provider, transport, os.environ)
             for name, provider in config.providers.items()
         }
+        calls = Calls(clients, slots, config.routing, clock, metrics)
         engine = Engine(
             connection=connection,
             queue=queue,
             statics=StaticStore(connection),
             situations=Situations(situation_store),
             flights=flights,
-            calls=Calls(clients, slots, config.routing, clock, metrics),
+            calls=calls,
             settlement=Settlement(
                 connection=connection,
                 queue=queue,
@@ -106,6 +107,7 @@ class Worker:
             queue=queue,
             engine=engine,
             slots=slots,
+            least_ms=calls.least_ms,
             freed=freed,
             config=config,
             clock=clock,

@@ -12,6 +12,7 @@ from shared.metrics import Metrics
 from shared.protocol.contexts import Contexts
 from shared.scheduling.batches import Asked, Call, Caps, Question, plan_calls
 from shared.scheduling.tokens import estimated_tokens
+from workers.latency import Latency
 from workers.prompt import instructions_object, profiles_text, state_object
 from workers.providers.base import Answer, ModelRequest, NoAnswer
 from workers.providers.base import Question as ModelQuestion
@@ -45,6 +46,7 @@ class Calls:
         metrics: Metrics,
     ) -> None:
         self._routes = {route: chain[0] for route, chain in routing.items()}
+        self._latencies = {name: Latency() for name in clients}
         self._clients = clients
         self._slots = slots
         self._clock = clock
@@ -64,8 +66,15 @@ class Calls:
             caps,
         )
 
+    def least_ms(self, provider: str) -> int:
+        """The time, in milliseconds, without which this provider is not asked."""
+        return self._latencies[provider].least_ms
+
     async def ask(self, batch: Batch, call: PlannedCall, provider: str) -> list[Result]:
-        """Make one request and say what became of its questions; a failure is a result, not an error."""
+        """Make one request and say what became of its questions; a failure is a result, not an error.
+
+        Questions that can no longer be answered in time are not sent: their outcome is `busy`.
+        """
         slots = self._slots[provider]
         if batch.holds_slot and provider == self._routes[batch.route]:
             batch.holds_slot = False  # the claim took it for the first call
@@ -73,16 +82,23 @@ class Calls:
             await slots.acquire()
         loop = asyncio.get_running_loop()
         try:
+            # Looked at with the slot in hand: waiting for one may have taken the time that was left.
+            now_ms = self._clock.now_ms()
+            call, too_late = _in_time(call, now_ms + self.least_ms(provider))
+            if not call.questions:
+                return too_late
             request = model_request(call)
             started_s = loop.time()
-            attempt = await self._clients[provider].ask(request, batch.deadline_ms - self._clock.now_ms())
+            attempt = await self._clients[provider].ask(request, batch.deadline_ms - now_ms)
             took_s = loop.time() - started_s
         finally:
             slots.release()
+        if attempt.reply is not None:
+            self._latencies[provider].record(int(took_s * 1000))
         self._count(provider, len(call.questions), attempt, took_s)
         for work in {question.leader.work for question in call.questions}:
             work.provider_us += int(took_s * 1e6)
-        return results(call, attempt, provider)
+        return results(call, attempt, provider) + too_late
 
     def give_back(self, batch: Batch) -> None:
         """Free the slot that was taken at the claim and is not needed."""
@@ -101,6 +117,16 @@ class Calls:
         metrics.histogram(metric_defs.PROVIDER_SECONDS, provider).observe(took_s)
         if attempt.error is not None:
             _log.warning("provider call failed", provider=provider, outcome=outcome, error=str(attempt.error))
+
+
+def _in_time(call: PlannedCall, earliest_ms: int) -> tuple[PlannedCall, list[Result]]:
+    """The call without questions whose deadline comes before `earliest_ms`, and the results of those."""
+    if all(one.leader.work.item.deadline_ms >= earliest_ms for one in call.questions):
+        return call, []
+    late = [one for one in call.questions if one.leader.work.item.deadline_ms < earliest_ms]
+    kept = [one for one in call.questions if one.leader.work.item.deadline_ms >= earliest_ms]
+    busy = [Result(one, _fallback(one.leader, "busy", None, None), failed=False) for one in late]
+    return Call(kept, call.shared_state), busy
 
 
 def model_request(call: PlannedCall) -> ModelRequest:
@@ -196,7 +222,7 @@ def _outcome(leader: Pending, answer: Answer | NoAnswer, provider: str, model: s
     )
 
 
-def _fallback(leader: Pending, code: str, provider: str, model: str | None) -> Outcome:
+def _fallback(leader: Pending, code: str, provider: str | None, model: str | None) -> Outcome:
     return Outcome(
         action=None,
         code=code,

@@ -1,7 +1,7 @@
 """The claim loop: takes a batch whenever a provider slot is free, else sleeps until it is woken."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 
 import structlog
@@ -31,12 +31,17 @@ class ClaimLoop:
         queue: DeadlineQueue,
         engine: Engine,
         slots: Mapping[str, Slots],
+        least_ms: Callable[[str], int],
         freed: asyncio.Event,
         config: Config,
         clock: Clock,
         worker: str,
     ) -> None:
-        """`slots` is by provider; `freed` is set when one of them comes free."""
+        """`slots` is by provider; `freed` is set when one of them comes free.
+
+        `least_ms` tells the time without which a provider is not asked: what has less left is dropped.
+        """
+        self._least_ms = least_ms
         self._connection = connection
         self._queue = queue
         self._engine = engine
@@ -100,7 +105,10 @@ class ClaimLoop:
         # A wake-up that comes between the claim and the sleep must not be lost.
         self._wake.clear()
         batch = f"{self._worker}-{next(self._batch_numbers)}"
-        return await self._queue.claim(self._clock.now_ms(), self._worker, batch, caps, LEASE_MS)
+        least_ms = min(self._least_ms(chain[0]) for chain in self._config.routing.values())
+        return await self._queue.claim(
+            self._clock.now_ms(), self._worker, batch, caps, LEASE_MS, min_remaining_ms=least_ms
+        )
 
     async def _sleep(self, wait_ms: int) -> None:
         """Sleep on the wake channel; a message says how many milliseconds are left to sleep."""

@@ -181,13 +181,16 @@ class Engine:
 
     async def _call(self, batch: Batch, call: PlannedCall, step: int) -> None:
         chain = self._config.routing[batch.route]
-        if batch.deadline_ms - self._clock.now_ms() < MIN_CALL_MS:
-            return  # the gateways answer at the deadline
         results = await self._calls.ask(batch, call, chain[step])
         time_left = batch.deadline_ms - self._clock.now_ms() >= MIN_CALL_MS
-        if results[0].failed and self._config.failover and step + 1 < len(chain) and time_left:
-            await self._ask(batch, call.questions, step + 1)
-            return
+        if (
+            any(result.failed for result in results)
+            and self._config.failover
+            and step + 1 < len(chain)
+            and time_left
+        ):
+            await self._ask(batch, [result.question for result in results if result.failed], step + 1)
+            results = [result for result in results if not result.failed]
         again = await self._finish(batch, results)
         if again:
             await self._ask(batch, [Question(pending) for pending in again])

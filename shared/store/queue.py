@@ -158,12 +158,19 @@ class DeadlineQueue:
         return [number(flag) == 1 for flag in list_of(reply)]
 
     def claim_command(
-        self, now_ms: int, worker: str, batch: str, routes: Mapping[str, int], lease_ms: int
+        self,
+        now_ms: int,
+        worker: str,
+        batch: str,
+        routes: Mapping[str, int],
+        lease_ms: int,
+        min_remaining_ms: int = 0,
     ) -> Command:
         """Take the most urgent batch; `parse_claim` reads the reply.
 
         `batch` is an id never used before. `routes` names every route this worker can serve with the most
-        questions it takes now; 0 for one whose slots are all busy.
+        questions it takes now; 0 for one whose slots are all busy. Items with less than `min_remaining_ms`
+        to their deadline are dropped as `busy`: the bounds' own least time holds as well.
         """
         bounds = self.bounds
         args: list[str | bytes | int] = [
@@ -171,7 +178,7 @@ class DeadlineQueue:
             worker,
             batch,
             lease_ms,
-            bounds.min_remaining_ms,
+            max(bounds.min_remaining_ms, min_remaining_ms),
             bounds.max_sleep_ms,
             bounds.lower_share,
             bounds.max_attempts,
@@ -231,7 +238,7 @@ class DeadlineQueue:
 
     def extend_command(self, now_ms: int, batch: str, fence: int, lease_ms: int) -> Command:
         """Keep a batch for `lease_ms` from now; `parse_extend` reads the reply."""
-        args = [now_ms, batch, fence, lease_ms, self.bounds.keys_ttl_ms]
+        args: list[str | int] = [now_ms, batch, fence, lease_ms, self.bounds.keys_ttl_ms]
         return self._extend.call([self.keys.prefix], args)
 
     @staticmethod
@@ -268,10 +275,17 @@ class DeadlineQueue:
         return self.parse_admit(reply)
 
     async def claim(
-        self, now_ms: int, worker: str, batch: str, routes: Mapping[str, int], lease_ms: int
+        self,
+        now_ms: int,
+        worker: str,
+        batch: str,
+        routes: Mapping[str, int],
+        lease_ms: int,
+        min_remaining_ms: int = 0,
     ) -> Claim | Sleep:
         """One trip of `claim_command`."""
-        (reply,) = await self._connection.trip([self.claim_command(now_ms, worker, batch, routes, lease_ms)])
+        command = self.claim_command(now_ms, worker, batch, routes, lease_ms, min_remaining_ms)
+        (reply,) = await self._connection.trip([command])
         return self.parse_claim(reply)
 
     async def settle(
