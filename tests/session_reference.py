@@ -81,7 +81,7 @@ class ReferenceSession:
             return Reported.REPEATED
         self.used[reported.decision_id] = reported.expires_ms
         entity = reported.entity_id
-        if entity in self.gone and entity not in self.current:
+        if entity in self.gone:
             return Reported.LOGGED_ONLY
         self.memory[entity] = [*self.memory.get(entity, []), reported.report][-self.bounds.max_reports :]
         return Reported.REMEMBERED

@@ -102,7 +102,7 @@ class SituationStore:
         """Take in a report whose decision id was verified; `parse_report` reads the reply."""
         keys = SessionKeys(session)
         return self._report.call(
-            [keys.session, keys.used, keys.gone, keys.cur, keys.mem],
+            [keys.session, keys.used, keys.gone, keys.mem],
             [
                 now_ms,
                 reported.expires_ms,

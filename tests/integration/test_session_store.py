@@ -62,6 +62,16 @@ async def test_opening_again_replaces_the_record_and_keeps_what_happened(
     assert await situations.report(SESSION, NOW, reported) is Reported.REPEATED
 
 
+async def test_opening_again_leaves_no_field_of_the_old_record(
+    sessions: SessionStore, live_store: LiveStore
+) -> None:
+    await sessions.open(SESSION, record())
+    fields = set(live_store.client.hkeys(SessionKeys(SESSION).session))
+    live_store.client.hset(SessionKeys(SESSION).session, "of another release", "x")
+    await sessions.open(SESSION, record())
+    assert set(live_store.client.hkeys(SessionKeys(SESSION).session)) == fields
+
+
 async def test_a_version_is_not_given_again_to_a_session_that_came_back(
     sessions: SessionStore, live_store: LiveStore
 ) -> None:

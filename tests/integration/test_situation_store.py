@@ -111,6 +111,35 @@ async def test_a_report_about_the_departed_is_for_the_log_until_they_return(
     assert (await situations.read(SESSION, ["bee-1"])).memory == {"bee-1": '{"n":1}'}
 
 
+async def test_the_departed_are_known_for_a_while_and_not_all_of_them(
+    store_connection: RedisConnection, situations: SituationStore, live_store: LiveStore
+) -> None:
+    bounds = SituationBounds(max_gone=2, gone_window_ms=1_000)
+    situations = SituationStore(store_connection, bounds=bounds)
+
+    async def gone_after(at_ms: int, *present: str) -> list[bytes]:
+        await situations.telemetry(SESSION, snapshot(at_ms, *present))
+        return live_store.client.zrange(SessionKeys(SESSION).gone, 0, -1)
+
+    assert await gone_after(NOW, "bee-1", "bee-2", "bee-3") == []
+    assert await gone_after(NOW + 1, "bee-2", "bee-3") == [b"bee-1"]
+    assert await gone_after(NOW + 1_000, "bee-3") == [b"bee-1", b"bee-2"]
+    assert await gone_after(NOW + 1_001, "bee-3") == [b"bee-2"]
+    assert await gone_after(NOW + 1_002, "bee-4") == [b"bee-2", b"bee-3"]
+    assert await gone_after(NOW + 1_003) == [b"bee-3", b"bee-4"]
+
+
+async def test_memory_is_kept_for_a_bounded_number_of_entities(
+    store_connection: RedisConnection, situations: SituationStore, live_store: LiveStore
+) -> None:
+    situations = SituationStore(store_connection, bounds=SituationBounds(max_entities=5))
+    for number in range(12):
+        await situations.report(SESSION, NOW, reported(f"d{number}", f"e{number}"))
+        remembered = live_store.client.hkeys(SessionKeys(SESSION).mem)
+        assert len(remembered) == min(5, number + 1)
+        assert f"e{number}".encode() in remembered
+
+
 async def test_entities_known_from_requests_count_until_the_next_snapshot(
     store_connection: RedisConnection, situations: SituationStore
 ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from shared.store.keys import SessionKeys
 from shared.store.sessions import SESSION_TTL_MS, SessionRecord, SessionStore
@@ -15,7 +15,7 @@ from tests.session_reference import ReferenceSession, make_room
 
 SESSION = "session"
 START_MS = 1_750_000_000_000
-BOUNDS = SituationBounds(max_reports=3, max_entities=4, max_seen=6, max_gone=3, gone_window_ms=5_000)
+BOUNDS = SituationBounds(max_reports=3, max_entities=3, max_seen=6, max_gone=3, gone_window_ms=5_000)
 
 entities = st.sampled_from(["e1", "e2", "e3", "e4", "e5"])
 kinds = st.sampled_from(["goblin", "wolf"])
@@ -40,6 +40,11 @@ class SessionMachine(RuleBasedStateMachine):
     def run(self, command: Any) -> Any:
         (reply,) = self.store.trip([command])
         return reply
+
+    @initialize(there=st.sampled_from([True, True, True, False]))
+    def begin(self, there: bool) -> None:
+        if there:
+            self.open("a", "")
 
     @rule(ms=st.sampled_from([1, 700, 5_000]))
     def time_passes(self, ms: int) -> None:
@@ -79,7 +84,7 @@ class SessionMachine(RuleBasedStateMachine):
         reply = self.run(self.situations.telemetry_command(SESSION, snapshot))
         assert self.situations.parse_telemetry(reply) == expected
 
-    @rule(decision=st.integers(0, 12), entity=entities, within=st.sampled_from([1, 700, 9_000]))
+    @rule(decision=st.integers(0, 4), entity=entities, within=st.sampled_from([1, 700, 9_000]))
     def report(self, decision: int, entity: str, within: int) -> None:
         self.serial += 1
         text = f'{{"n":{self.serial}}}'

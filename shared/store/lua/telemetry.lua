@@ -7,7 +7,7 @@
 --       5 how long a departed id stays in gone (ms)  6 most members of gone  7 rows
 --       then for each entity: id, type; no id twice
 -- Returns nil for an unknown session, 0 for a snapshot older than the latest (ignored), 1 when taken in.
--- Invariant: cur holds exactly the snapshot's entities; a type's count is never below its number alive; an
+-- Invariant: cur holds exactly the snapshot's entities, gone none of them; a type's count is never below its number alive; an
 -- entity that was in a snapshot and is not in the next has neither memory nor latest decision, one that never
 -- was in any keeps both (A2G Report). Once seen is full, an arrival counts as new: counting stays bounded.
 
