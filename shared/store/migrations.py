@@ -10,7 +10,7 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Any, Literal
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from shared.errors import ConfigError
 from shared.store.postgres import CONNECT_TIMEOUT_S, translated_errors

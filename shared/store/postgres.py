@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Protocol, cast
 
-import asyncpg  # type: ignore[import-untyped]
+import asyncpg
 
 from shared.errors import ConfigError, StoreReplyError, StoreUnavailableError
 
