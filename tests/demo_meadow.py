@@ -38,6 +38,12 @@ class Meadow:
     def cow(self, x: int, y: int) -> Creature:
         return self._put(objects.Cow(self.world.engine, (x, y)))
 
+    def lay(self, material: str) -> None:
+        """Change the ground around the player, four cells each way."""
+        for x in range(CENTRE[0] - 4, CENTRE[0] + 5):
+            for y in range(CENTRE[1] - 4, CENTRE[1] + 5):
+                self.world.engine[x, y] = material
+
     def step(self) -> Changes:
         changes = self.world.step()
         self.adapter.refresh(changes)

@@ -5,11 +5,11 @@ import os
 import signal
 import socket
 from collections import deque
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterable, Mapping
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO, Literal, cast
 
 from deploy.embedded.children import Child
 from deploy.roles import muster
@@ -19,7 +19,7 @@ from shared.errors import ConfigError, MusterError
 READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 USUAL_PORT = 8787
-_TAIL_LINES = 8
+_SAID_LINES = 1000
 _MAX_LINE_BYTES = 1 << 20
 
 
@@ -81,18 +81,21 @@ async def start_service(data_dir: Path, port: int, env: Mapping[str, str]) -> Se
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(read_fd, "rb")
     )
+    said: deque[str] = deque(maxlen=_SAID_LINES)
     try:
-        url = await asyncio.wait_for(_ready(lines, data_dir), READY_TIMEOUT_S)
+        url = await asyncio.wait_for(_ready(lines, said, data_dir), READY_TIMEOUT_S)
     except TimeoutError:
         await child.stop(signal.SIGTERM, STOP_TIMEOUT_S)
         raise ServiceError(f"the platform was not ready within {READY_TIMEOUT_S:.0f} s") from None
     except ServiceError:
         await child.wait()
+        with suppress(OSError):  # there may be no directory: that is perhaps why
+            _keep(said, data_dir, "ab").close()  # another demo may be writing there
         raise
     except asyncio.CancelledError:
         await child.stop(signal.SIGTERM, STOP_TIMEOUT_S)
         raise
-    return Service(url, child, asyncio.create_task(_drain(lines, _open_log(data_dir))))
+    return Service(url, child, asyncio.create_task(_drain(lines, _keep(said, data_dir, "wb"))))
 
 
 def usual_port() -> int:
@@ -106,18 +109,20 @@ def usual_port() -> int:
     return USUAL_PORT
 
 
-async def _ready(lines: asyncio.StreamReader, data_dir: Path) -> str:
-    """The address in the line `ready URL`; raises ServiceError with the reason when there is none."""
-    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+async def _ready(lines: asyncio.StreamReader, said: deque[str], data_dir: Path) -> str:
+    """The address in the line `ready URL`; raises ServiceError with the reason when there is none.
+
+    All other lines are added to `said`.
+    """
     async for line in lines:
-        text = line.decode(errors="replace").strip()
+        text = line.decode(errors="replace").rstrip()
         url = text.removeprefix("ready ")
         # The simulator of the platform says that it is ready, too; `stack.json` tells them apart.
         if url != text and _is_platform(url, data_dir):
             return url
-        tail.append(text)
-    reasons = [text for text in tail if text.startswith("muster: ")] or list(tail) or ["it said nothing"]
-    raise ServiceError("the platform did not start: " + "\n  ".join(reasons).removeprefix("muster: "))
+        said.append(text)
+    reasons = [text.removeprefix("muster: ") for text in said if text.startswith("muster: ")]
+    raise ServiceError(f"the platform did not start: {reasons[-1] if reasons else 'it gave no reason'}")
 
 
 def _is_platform(url: str, data_dir: Path) -> bool:
@@ -127,11 +132,14 @@ def _is_platform(url: str, data_dir: Path) -> bool:
         return False
 
 
-def _open_log(data_dir: Path) -> IO[bytes]:
-    return (data_dir / "up.log").open("wb")
+def _keep(said: Iterable[str], data_dir: Path, mode: Literal["ab", "wb"]) -> BinaryIO:
+    """Begin `up.log`, or add to it, with what was said so far; unbuffered, for whoever follows it."""
+    log = cast("BinaryIO", (data_dir / "up.log").open(mode, buffering=0))
+    log.write("".join(f"{text}\n" for text in said).encode())
+    return log
 
 
-async def _drain(lines: asyncio.StreamReader, log: IO[bytes]) -> None:
+async def _drain(lines: asyncio.StreamReader, log: BinaryIO) -> None:
     """Read on, so that the child never waits for its own log."""
     with log:
         while chunk := await lines.read(65_536):

@@ -151,9 +151,7 @@ async def test_an_unknown_session_is_opened_again_with_all_that_was_added(
 async def test_going_underground_adds_the_scope_before_it_is_used(
     meadow: Meadow, server: A2GServer, url: str
 ) -> None:
-    for x in range(28, 37):
-        for y in range(28, 37):
-            meadow.world.engine[x, y] = "path"
+    meadow.lay("path")
     meadow.skeleton(35, 32)
     server.choose = lambda entity, number: first_legal(entity, number) | {"action": "hold"}
     async with playing(meadow, url):
@@ -290,3 +288,47 @@ async def test_the_players_death_begins_a_new_scene_and_epoch(
         await server.until("telemetry", snapshots + 1)
     assert server.bodies["telemetry"][-1]["scene"] == "meadow island 2"
     assert "player-2" in {row["id"] for row in server.bodies["telemetry"][-1]["entities"]}
+
+
+async def test_questions_are_gathered_before_they_are_sent(
+    meadow: Meadow, server: A2GServer, url: str
+) -> None:
+    async with connected(meadow, url) as player:
+        player.client.pump(100.0)
+        await until(lambda: player.client.open)
+        for now_s, asked in ((101.0, True), (101.1, False), (101.2, True)):
+            cow = meadow.cow(36, 32 + len(meadow.world.creatures))
+            player.book.track(player.adapter.entities(), now_s)
+            player.client.pump(now_s)
+            assert player.book.tracks[cow.id].pending is asked
+        await answered(player, 3)
+    assert [len(body["entities"]) for body in server.bodies["decide"]] == [1, 2]
+
+
+async def test_what_the_game_refuses_is_reported_as_blocked(
+    meadow: Meadow, server: A2GServer, url: str
+) -> None:
+    zombie = meadow.zombie(40, 32)
+    async with connected(meadow, url) as player:
+        player.client.start()
+        player.frame(time.monotonic())
+        await until(lambda: player.client.open)
+        player.frame(time.monotonic())
+        await answered(player)
+        meadow.world.engine.move(zombie.body, (45, 32))  # thirteen cells: too far to chase
+        player.frame(time.monotonic())
+        reports = await server.until("report", 1)
+    assert [(report["action"], report["status"]) for report in reports] == [("chase", "blocked")]
+
+
+async def test_between_two_islands_telemetry_goes_on_and_names_nobody(
+    meadow: Meadow, server: A2GServer, url: str
+) -> None:
+    meadow.zombie(40, 32)
+    async with connected(meadow, url) as player:
+        player.client.pump(time.monotonic())
+        await until(lambda: player.client.open)
+        player.client.paused = True
+        player.client.start()
+        snapshots = await server.until("telemetry", 1)
+    assert (snapshots[0]["paused"], snapshots[0]["entities"]) == (True, [])

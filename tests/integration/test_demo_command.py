@@ -81,6 +81,27 @@ async def test_a_demo_ends_by_itself_with_figures_and_a_picture(
         assert image.format == "PNG"
 
 
+async def test_a_demo_with_a_platform_of_its_own_survives_its_providers_outage(tmp_path: Path) -> None:
+    process = await demo(
+        "--seconds", "9", "--worlds", "2", "--json", "--data-dir", str(tmp_path),
+        "--picture", str(tmp_path / "w.png"), "--provider-outage", "2:3",
+    )  # fmt: skip
+    out, err = await asyncio.wait_for(process.communicate(), 120)
+    assert process.returncode == 0, err
+    figures = json.loads(out)
+    assert figures["faults"] == {}
+    assert figures["decisions"]["unavailable"] > 0
+    assert figures["provider"]["calls"] > 0
+    assert figures["provider"]["cost_nanousd"] > 0
+    assert figures["moves"]["decided"] > 0
+    lines = err.decode().splitlines()
+    out_of_order = [line for line in lines if "PROVIDER OUTAGE" in line]
+    after = [line for line in lines[lines.index(out_of_order[-1]) + 2 :] if "  AI " in line]
+    assert any("unavailable" in line for line in out_of_order)
+    assert any("native 0/s" in line and "AI 0/s" not in line for line in after)
+    assert not (tmp_path / "stack.json").exists()
+
+
 async def test_an_interrupted_demo_still_sums_up(url: str, tmp_path: Path) -> None:
     process = await demo(
         "--url", url, "--seconds", "600", "--worlds", "1", "--picture", str(tmp_path / "w.png")
@@ -106,6 +127,7 @@ async def test_a_platform_that_cannot_start_is_one_readable_line(tmp_path: Path)
     assert (process.returncode, out) == (1, b"starting the platform \xe2\x80\xa6\n")
     expected = f"--data-dir {tmp_path}: process {os.getpid()} runs on it already\n"
     assert err.decode() == f"muster: the platform did not start: {expected}"
+    assert (tmp_path / "up.log").read_text() == f"muster: {expected}"
 
 
 def named(lock: Path) -> str:
@@ -128,6 +150,12 @@ async def test_a_start_that_is_given_up_leaves_no_process(tmp_path: Path) -> Non
         await starting
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_a_data_directory_that_cannot_be_made_is_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceError, match=r"--data-dir .*file/d: Not a directory"):
+        await start_service(tmp_path / "file" / "d", 0, os.environ)
 
 
 async def test_inner_addresses_are_of_the_platform_in_question_only(tmp_path: Path) -> None:

@@ -54,34 +54,58 @@ def test_the_manifest_is_valid_without_a_warning() -> None:
     assert parse_manifest(load_manifest()).warnings == ()
 
 
-def test_every_message_of_a_played_world_is_exactly_what_the_manifest_declares() -> None:
+def judge_snapshot(judge: Judge, adapter: Adapter) -> int:
+    """Refuses what the protocol refuses; returns the number of rows."""
+    snapshot = {
+        "client_id": "c", "mode": "ai", "paused": False, "scene": adapter.world.scene, "world": {},
+        "entities": adapter.telemetry_rows(),
+    }  # fmt: skip
+    return len(decode_telemetry(json.dumps(snapshot).encode(), judge.parsed.manifest).rows)
+
+
+def test_whatever_happens_in_a_world_its_messages_are_what_the_manifest_declares() -> None:
     judge, world = Judge(), CrafterWorld("w", seed=8)
     world.generate()
     adapter = Adapter(world)
     adapter.caves_known = True
-    kinds, scopes, profiles = set(), set(), set()
+    judged = 0
     for frame in range(300):
         adapter.refresh(world.step())
-        ids = list(adapter.entities())
-        if frame % 3 or not ids:
-            continue
-        request = judge.decide(adapter, ids[:16])
-        kinds |= {entity.entity_type.name for entity in request.entities}
-        profiles |= {entity.profile for entity in request.entities}
-        scopes.add(request.scope)
-        snapshot = {
-            "client_id": "c", "mode": "ai", "paused": False, "scene": world.scene, "world": {},
-            "entities": adapter.telemetry_rows(),
-        }  # fmt: skip
-        rows = decode_telemetry(json.dumps(snapshot).encode(), judge.parsed.manifest).rows
-        assert len(rows) == len(world.creatures) + 1
+        ids = list(adapter.entities())[:16]
+        if frame % 3 == 0 and ids:
+            judged += len(judge.decide(adapter, ids).entities)
+            assert judge_snapshot(judge, adapter) == len(world.creatures) + 1
         if world.over:
             world.abandon()
             world.generate()
             adapter.new_scene()
-    assert kinds == {"zombie", "skeleton", "cow", "horde"}
-    assert scopes == {"surface_day", "surface_night", "caves"}
-    assert profiles == {None, "captain", "lead_cow", "tunnel_warden"}
+    assert judged > 100
+
+
+@pytest.mark.parametrize(
+    ("ground", "daylight", "scope"),
+    [("grass", 0.8, "surface_day"), ("grass", 0.1, "surface_night"), ("path", 0.8, "caves")],
+)
+def test_every_type_scope_and_profile_is_what_the_manifest_declares(
+    meadow: Meadow, ground: str, daylight: float, scope: str
+) -> None:
+    judge, adapter = Judge(), meadow.adapter
+    meadow.lay(ground)
+    meadow.world.engine.daylight = daylight
+    adapter.caves_known = True
+    for n, put in enumerate([meadow.zombie, meadow.zombie, meadow.skeleton, meadow.cow, meadow.cow]):
+        put(30 + n, 34)
+    request = judge.decide(adapter, list(adapter.entities()))
+    assert request.scope == scope
+    assert [(entity.entity_type.name, entity.profile, entity.parent) for entity in request.entities] == [
+        ("zombie", "captain", "horde-1"),
+        ("zombie", None, "horde-1"),
+        ("skeleton", "tunnel_warden" if scope == "caves" else None, None),
+        ("cow", "lead_cow", None),
+        ("cow", None, None),
+        ("horde", None, None),
+    ]
+    assert judge_snapshot(judge, adapter) == 6
 
 
 def test_a_zombie_sees_what_is_there(meadow: Meadow) -> None:
@@ -293,10 +317,17 @@ def test_the_scope_follows_the_light(
 
 
 def test_caves_are_a_scope_only_once_the_service_knows_them(meadow: Meadow) -> None:
-    for x in range(28, 37):
-        for y in range(28, 37):
-            meadow.world.engine[x, y] = "path"
+    meadow.lay("path")
     assert meadow.adapter.scope()[0] == "surface_day"
     meadow.adapter.caves_known = True
     meadow.world.engine[33, 33] = "lava"
     assert meadow.adapter.scope() == ("caves", {"ground": "path", "lava_near": True})
+
+
+def test_an_abandoned_island_has_nobody_on_it(meadow: Meadow) -> None:
+    meadow.zombie(36, 32)
+    meadow.world.abandon()
+    meadow.world.generate()
+    assert meadow.adapter.entities() == {}
+    assert meadow.zombie(36, 32).id == "zombie-2"
+    assert (meadow.world.scene, meadow.world.player_id) == ("meadow island 2", "player-2")
