@@ -7,6 +7,7 @@ works. Everything a game sent stands in its own JSON value, apart from the platf
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from json.encoder import encode_basestring
 from typing import NamedTuple
 
 from shared.protocol.contexts import Contexts
@@ -122,7 +123,8 @@ def entity_text(entity_type: EntityType, ask: Ask, memory: str, situation: Entit
 
     `memory` is the store's newline-joined reports, oldest first.
     """
-    parts = [f'"type":{json_text(ask.type)},"id":{json_text(ask.id)}']
+    # Names and ids hold no control characters: the plain encoder does for them.
+    parts = [f'"type":{encode_basestring(ask.type)},"id":{encode_basestring(ask.id)}']
     if ask.profile is not None:
         parts.append(f'"profile":{json_text(ask.profile)}')
     parts.append(f'"observation":{ask.observation}')
