@@ -11,7 +11,7 @@ from deploy.demo.run import Options, run
 from deploy.demo.summary import as_json, as_table
 
 DEFAULT_DATA_DIR = Path("~/.local/share/muster-demo")
-DEFAULT_PICTURE = Path("muster-demo.png")
+DEFAULT_PICTURE = Path("out/muster-demo.png")
 
 
 class _Outage(click.ParamType[tuple[float, float]]):

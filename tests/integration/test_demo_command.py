@@ -58,6 +58,15 @@ async def demo(*arguments: str) -> asyncio.subprocess.Process:
     )
 
 
+async def finished(process: asyncio.subprocess.Process, timeout_s: float) -> tuple[bytes, bytes]:
+    """What it printed, to standard output and error; one that does not end is killed."""
+    try:
+        return await asyncio.wait_for(process.communicate(), timeout_s)
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
 async def test_a_demo_ends_by_itself_with_figures_and_a_picture(
     server: A2GServer, url: str, simulator_url: str, tmp_path: Path
 ) -> None:
@@ -66,7 +75,7 @@ async def test_a_demo_ends_by_itself_with_figures_and_a_picture(
         "--url", url, "--seconds", "3", "--worlds", "2", "--json", "--data-dir", str(tmp_path),
         "--picture", str(tmp_path / "w.png"), "--provider-outage", "0.5:2",
     )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await finished(process, 60)
     assert process.returncode == 0, err
     figures = json.loads(out)
     assert (figures["worlds"], figures["scenes"], figures["sessions_opened"]) == (2, 2, 2)
@@ -86,7 +95,7 @@ async def test_a_demo_with_a_platform_of_its_own_survives_its_providers_outage(t
         "--seconds", "9", "--worlds", "2", "--json", "--data-dir", str(tmp_path),
         "--picture", str(tmp_path / "w.png"), "--provider-outage", "2:3",
     )  # fmt: skip
-    out, err = await asyncio.wait_for(process.communicate(), 120)
+    out, err = await finished(process, 120)
     assert process.returncode == 0, err
     figures = json.loads(out)
     assert figures["faults"] == {}
@@ -111,7 +120,7 @@ async def test_an_interrupted_demo_still_sums_up(url: str, tmp_path: Path) -> No
     assert lines[0] == "making islands, 1 …\n".encode()
     assert lines[1].startswith(b"  1 s  AI ")
     process.send_signal(signal.SIGINT)
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    out, err = await finished(process, 30)
     assert (process.returncode, err) == (0, b"")
     assert b"Muster demo: summary" in out
     assert (tmp_path / "w.png").exists()
@@ -121,7 +130,7 @@ async def test_a_platform_that_cannot_start_is_one_readable_line(tmp_path: Path)
     held = DataDirectory.open(tmp_path)
     try:
         process = await demo("--seconds", "1", "--worlds", "1", "--data-dir", str(tmp_path))
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await finished(process, 60)
     finally:
         held.close()
     assert (process.returncode, out) == (1, b"starting the platform \xe2\x80\xa6\n")
