@@ -25,7 +25,7 @@ from shared.config import default_config
 from shared.errors import MusterError
 
 _BROKER_DATABASE: Final = 1  # Celery's keys apart from ours
-_DRAIN_S: Final = 35.0  # above the longest deadline that a decide request may have, 30 s
+_DRAIN_S: Final = 45.0  # a gateway's idle connections (10 s), then the longest request in flight (31 s)
 _WRITE_S: Final = 20.0  # for what still has to reach the disk
 _JOB_S: Final = 10.0  # a periodic job takes seconds
 
@@ -47,6 +47,7 @@ class Supervisor:
         """`listener` is the games' port: bound here, shared by the gateways, open while they are replaced."""
         self._plan = plan
         self._directory = directory
+        self._listener = listener
         self._address: tuple[str, int] = listener.getsockname()[:2]
         self._valkey = EmbeddedValkey(directory.valkey)
         self._postgres = EmbeddedPostgres(directory.postgres)
@@ -207,6 +208,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         await _cancelled(*self._keepers, *([] if self._rolling is None else [self._rolling]))
+        self._listener.close()  # with the gateways' own: who comes now is refused, not left waiting
         simulator = [] if self._simulator is None else [self._simulator.place]
         for row in (self._gateways, self._workers, [self._scheduler, *self._celery], simulator):
             await asyncio.gather(*(place.end(self._hurry) for place in row))

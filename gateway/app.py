@@ -37,6 +37,7 @@ from shared.store.situations import SituationStore
 from shared.store.statics import StaticStore
 
 DRAIN_S = 10.0  # connections that a game keeps open hear of the end with its next request
+ANSWER_S = 31.0  # above the longest deadline of a decide request, 30 s (A2G-Timeout-Ms)
 BACKLOG = 2048
 START_S = 10.0  # how long Redis may take to be there at start
 
@@ -70,7 +71,7 @@ class Gateway:
             await stop.wait()
         finally:
             server.close()
-            await edge.drain(DRAIN_S)
+            await edge.drain(DRAIN_S, ANSWER_S)
             await edge.close()
             await self._finish()
             _log.info("gateway drained")

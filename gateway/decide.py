@@ -6,18 +6,10 @@ the session, its parents and the cache say; then admission together with what wa
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import count
 
-from gateway.answers import (
-    OwnAnswer,
-    as_answer,
-    fallback,
-    log_entry,
-    on_the_wire,
-    only_option,
-    reused,
-)
+from gateway.answering import Answering, Decide
+from gateway.answers import OwnAnswer, on_the_wire, only_option, reused
 from gateway.http import Call
 from gateway.lookup import Lookup, Lookups
 from gateway.plan import Rendered
@@ -27,10 +19,9 @@ from gateway.sessions import SessionCopy, Sessions
 from shared import metric_defs
 from shared.clock import Clock
 from shared.config import Config
-from shared.decision_log import encode_entry
 from shared.errors import InputError, StoreUnavailableError
 from shared.metrics import Metrics
-from shared.protocol.decide import REASONS, DecideRequest, Entity, FallbackCode, encode_decide_reply
+from shared.protocol.decide import REASONS, Entity, encode_decide_reply
 from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.messages import decode_client_id
 from shared.protocol.situation import AskedRow, LastDecision
@@ -41,22 +32,13 @@ from shared.store.connection import Reply as StoreReply
 from shared.store.keys import game_tag
 from shared.store.log_outbox import LogOutbox
 from shared.store.queue import Admission, Cancelled, DeadlineQueue, Priority
+from shared.store.replies import require_done
 from shared.store.situations import SituationStore
 
 MAX_RELOADS = 3  # a session that changes more often than that within one request is taken as unknown
+USUAL_TRIP_MS = 1_000  # ConnectionOptions.trip_s
+TAKE_BACK_S = 0.2  # at the deadline a Redis that does not answer is not waited for
 ON_ITS_WAY_S = 0.06  # at the deadline, how long a reply that is already on the stream may take to be read
-
-
-@dataclass(slots=True)
-class _Decide:
-    """One request on its way through this use case."""
-
-    call: Call
-    copy: SessionCopy
-    request: DecideRequest
-    rendered: Rendered
-    answers: list[Answer | None]  # by entity
-    items: dict[str, QueueItem] = field(default_factory=dict)
 
 
 class _OutOfDateError(Exception):
@@ -89,7 +71,7 @@ class DecideService:
         self._situations = situations
         self._router = router
         self._outbox = outbox
-        self._ids = ids
+        self._answering = Answering(outbox, ids, clock, gateway)
         self._config = config
         self._clock = clock
         self._gateway = gateway
@@ -109,18 +91,18 @@ class DecideService:
         and the session is not known to this process.
         """
         client_id = decode_client_id(call.body)
+        copy = self._sessions.known(client_id) or await self._sessions.load(client_id)
         for _ in range(MAX_RELOADS):
-            copy = self._sessions.known(client_id) or await self._sessions.load(client_id)
             if copy is None:
                 return UNKNOWN_SESSION
             decide = await self._decided(call, copy)
             if decide is not None:
                 return self._reply(decide)
             # Another gateway changed the session, or it has ended: judge by what is true now.
-            self._sessions.forget(client_id)
+            copy = await self._sessions.load(client_id)
         return UNKNOWN_SESSION
 
-    async def _decided(self, call: Call, copy: SessionCopy) -> _Decide | None:
+    async def _decided(self, call: Call, copy: SessionCopy) -> Decide | None:
         """The request with an answer for every entity; None when `copy` turns out to be out of date.
 
         Without Redis a session known to this process is served all the same, with fallbacks.
@@ -128,14 +110,14 @@ class DecideService:
         try:
             request = copy.plan.compiled.decode_decide(call.body, copy.contexts)
         except InputError:
-            if (await self._lookups.look_up(copy, None)).version == copy.version:
+            if (await self._lookups.look_up(copy, None, self._trip_s(call))).version == copy.version:
                 raise
             return None
-        decide = _Decide(call, copy, request, copy.rendered(request), [None] * len(request.entities))
+        decide = Decide(call, copy, request, copy.rendered(request), [None] * len(request.entities))
         try:
             lookup = self._lookups.nothing_to_ask(copy, request)
             if lookup is None:
-                lookup = await self._lookups.look_up(copy, request)
+                lookup = await self._lookups.look_up(copy, request, self._trip_s(call))
             if lookup.version != copy.version:
                 return None
             await self._sessions.renew(copy)
@@ -143,11 +125,18 @@ class DecideService:
         except _OutOfDateError:
             return None
         except StoreUnavailableError:
-            everyone = [fallback(index, "unavailable") for index in range(len(request.entities))]
-            await self._answer_here(decide, everyone)
+            await self._answering.give_up_all(decide)
         return decide
 
-    async def _admit_and_wait(self, decide: _Decide, lookup: Lookup) -> None:
+    def _trip_s(self, call: Call) -> float | None:
+        """How long one round trip may take: no longer than the game waits. None: the usual time."""
+        within_ms = self._within_ms(call)
+        return within_ms / 1000 if within_ms < USUAL_TRIP_MS else None
+
+    def _within_ms(self, call: Call) -> int:
+        return min(self._config.decide_timeout_ms, call.timeout_ms or self._config.decide_timeout_ms)
+
+    async def _admit_and_wait(self, decide: Decide, lookup: Lookup) -> None:
         here: list[OwnAnswer] = []
         asked: dict[tuple[str, Priority], list[Ask]] = {}
         for index, entity in enumerate(decide.request.entities):
@@ -173,15 +162,11 @@ class DecideService:
         finally:
             self._router.forget(waiter.items)
 
-    def _admission(self, decide: _Decide, place: tuple[str, Priority], asks: list[Ask]) -> Admission:
+    def _admission(self, decide: Decide, place: tuple[str, Priority], asks: list[Ask]) -> Admission:
         copy, request = decide.copy, decide.request
         route, priority = place
         types = copy.plan.compiled.manifest.entity_types
-        within_ms = min(
-            self._config.decide_timeout_ms,
-            decide.call.timeout_ms or self._config.decide_timeout_ms,
-            min(types[ask.type].decision_ttl_ms for ask in asks),
-        )
+        within_ms = min(self._within_ms(decide.call), *(types[ask.type].decision_ttl_ms for ask in asks))
         provider = self._config.providers[self._config.routing[route][0]]
         item = QueueItem(
             id=f"{self._gateway}-{next(self._item_numbers)}",
@@ -223,7 +208,7 @@ class DecideService:
         )
 
     def _commands(
-        self, decide: _Decide, here: Sequence[OwnAnswer], admissions: Sequence[Admission]
+        self, decide: Decide, here: Sequence[OwnAnswer], admissions: Sequence[Admission]
     ) -> tuple[list[Command], bytes | None]:
         """The second trip, admission last in it, and the log entry of what was answered here, encoded."""
         now_ms = self._clock.now_ms()
@@ -232,7 +217,7 @@ class DecideService:
         commands: list[Command] = []
         encoded: bytes | None = None
         if here:
-            encoded = self._settle_here(decide, here, now_ms)
+            encoded = self._answering.settle(decide, here, now_ms)
             commands.append(self._outbox.command(encoded))
             chosen = {
                 entities[own.index].id: encode(
@@ -255,7 +240,7 @@ class DecideService:
         return commands, encoded
 
     async def _send(
-        self, decide: _Decide, commands: Sequence[Command], encoded: bytes | None, *, confirmed: bool
+        self, decide: Decide, commands: Sequence[Command], encoded: bytes | None, *, confirmed: bool
     ) -> None:
         """Make the second trip; what it could not do becomes fallbacks and a held log entry.
 
@@ -266,26 +251,42 @@ class DecideService:
             return
         asking = [] if confirmed else [self._lookups.version_command(decide.copy)]
         try:
-            replies = await self._connection.trip([*asking, *commands])
+            replies = await self._connection.trip([*asking, *commands], timeout_s=self._trip_s(decide.call))
+            require_done(replies)
         except StoreUnavailableError:
             if encoded is not None:
                 self._outbox.hold(encoded)
-            await self._give_up(decide, list(decide.items), "unavailable")
+            if decide.items:
+                await self._take_back(list(decide.items))  # they may have been admitted all the same
+                await self._answering.give_up(decide, list(decide.items), "unavailable")
             return
         if not confirmed:
             await self._require_version(decide, replies[0])
         if decide.items:
             admitted = self._queue.parse_admit(replies[-1])
             refused = [item for item, taken in zip(list(decide.items), admitted, strict=True) if not taken]
-            await self._give_up(decide, refused, "busy")
+            await self._answering.give_up(decide, refused, "busy")
 
-    async def _require_version(self, decide: _Decide, version: StoreReply) -> None:
+    async def _require_version(self, decide: Decide, version: StoreReply) -> None:
         """Take admitted items back when they were judged by a session that is not the current one."""
         if self._lookups.version_of(version) != decide.copy.version:
-            await self._connection.trip([self._queue.cancel_command(list(decide.items))])
+            await self._take_back(list(decide.items))
             raise _OutOfDateError
 
-    async def _wait(self, decide: _Decide, waiter: Waiter) -> None:
+    async def _take_back(self, items: Sequence[str]) -> list[Cancelled] | None:
+        """Take items out of the queue and tell where they were, None when Redis does not say.
+
+        Unread, the command still stands in the connection behind what was sent before it: a Redis that was
+        only frozen comes upon it when it goes on, and few of the items are asked in vain.
+        """
+        command = self._queue.cancel_command(items)
+        try:
+            (reply,) = await self._connection.trip([command], timeout_s=TAKE_BACK_S)
+            return self._queue.parse_cancel(reply)
+        except StoreUnavailableError:
+            return None
+
+    async def _wait(self, decide: Decide, waiter: Waiter) -> None:
         deadline_ms = max(item.deadline_ms for item in decide.items.values())
         left_s = (deadline_ms - self._clock.now_ms()) / 1000
         if left_s > 0:
@@ -303,77 +304,37 @@ class DecideService:
             total_us = (self._clock.now_ms() - decide.call.received_ms) * 1000
             self._overhead_seconds.observe(max(0, total_us - provider_us - linger_us) / 1e6)
         for item, code in waiter.dropped:
-            await self._give_up(decide, [item], code)
+            await self._answering.give_up(decide, [item], code)
+        await self._answering.give_up(decide, list(decide.items), "unavailable")
 
-    async def _at_deadline(self, decide: _Decide, waiter: Waiter) -> None:
+    async def _at_deadline(self, decide: Decide, waiter: Waiter) -> None:
         """Take back what is unanswered: still queued is `busy`, in a call is `unavailable`."""
         outstanding = list(waiter.items)
-        try:
-            verdicts = self._queue.parse_cancel(
-                (await self._connection.trip([self._queue.cancel_command(outstanding)]))[0]
-            )
-        except StoreUnavailableError:
-            await self._give_up(decide, outstanding, "unavailable")
+        verdicts = await self._take_back(outstanding)
+        if verdicts is None:
             return
         by_verdict: dict[Cancelled, list[str]] = {verdict: [] for verdict in Cancelled}
         for item, verdict in zip(outstanding, verdicts, strict=True):
             by_verdict[verdict].append(item)
-        await self._give_up(decide, by_verdict[Cancelled.QUEUED], "busy")
-        await self._give_up(decide, by_verdict[Cancelled.CLAIMED], "unavailable")
+        await self._answering.give_up(decide, by_verdict[Cancelled.QUEUED], "busy")
+        await self._answering.give_up(decide, by_verdict[Cancelled.CLAIMED], "unavailable")
         for item in (*by_verdict[Cancelled.QUEUED], *by_verdict[Cancelled.CLAIMED]):
             waiter.settle(item)
         if by_verdict[Cancelled.GONE]:
             await asyncio.wait((waiter.done,), timeout=ON_ITS_WAY_S)
 
-    async def _give_up(self, decide: _Decide, items: Sequence[str], code: FallbackCode) -> None:
-        """Answer the entities of these items with a fallback, and log it."""
-        here = [
-            fallback(ask.index, code)
-            for item in items
-            if item in decide.items
-            for ask in decide.items[item].asks
-        ]
-        for item in items:
-            decide.items.pop(item, None)
-        await self._answer_here(decide, here)
-
-    async def _answer_here(self, decide: _Decide, here: Sequence[OwnAnswer]) -> None:
-        if here:
-            encoded = self._settle_here(decide, here, self._clock.now_ms())
-            await self._outbox.write(encoded)
-
-    def _settle_here(self, decide: _Decide, here: Sequence[OwnAnswer], now_ms: int) -> bytes:
-        """Set the answers and return their log entry, encoded."""
-        entities = decide.request.entities
-        answered: list[tuple[OwnAnswer, str | None]] = []
-        for own in here:
-            entity = entities[own.index]
-            decision_id = None
-            if own.action is not None:
-                ttl_ms = entity.entity_type.decision_ttl_ms
-                decision_id = self._ids.issue(decide.copy.session, entity.id, own.action, ttl_ms, now_ms)
-            decide.answers[own.index] = as_answer(own, decision_id)
-            answered.append((own, decision_id))
-        request_number = next(self._item_numbers)
-        return encode_entry(
-            log_entry(
-                decide.copy,
-                decide.request,
-                decide.rendered,
-                answered,
-                now_ms,
-                decide.call.received_ms,
-                lambda index: f"f_{self._gateway}-{request_number}-{index}",
-            )
-        )
-
-    def _reply(self, decide: _Decide) -> Reply:
+    def _reply(self, decide: Decide) -> Reply:
         decisions = []
+        counts: dict[tuple[str, str, str], int] = {}
         for entity, answer in zip(decide.request.entities, decide.answers, strict=True):
             given = answer or Answer(0, None, "unavailable", None, None, cached=False)
             decisions.append(on_the_wire(entity, given))
-            key = ("AI", "") if given.action is not None else ("FALLBACK", given.code or "invalid_choice")
-            self._decisions[*key, "true" if given.cached else "false"].inc()
+            cached = "true" if given.cached else "false"
+            code = "" if given.action is not None else given.code or "invalid_choice"
+            key = ("FALLBACK" if code else "AI", code, cached)
+            counts[key] = counts.get(key, 0) + 1
+        for key, number in counts.items():
+            self._decisions[key].inc(number)
         latency_ms = max(0, self._clock.now_ms() - decide.call.received_ms)
         self._decide_seconds.observe(latency_ms / 1000)
         return Reply(200, encode_decide_reply(decide.request.epoch, latency_ms, decisions))

@@ -132,12 +132,20 @@ class Edge:
             return error_reply(415, "Content-Type must be application/json")
         return route
 
-    async def drain(self, seconds: float) -> None:
-        """Answer open connections with `Connection: close`, until none is left or `seconds` have passed."""
+    async def drain(self, idle_s: float, answer_s: float) -> None:
+        """Answer open connections with `Connection: close`, until none is left.
+
+        One that asks nothing is closed after `idle_s`; requests in flight then have `answer_s` to finish.
+        """
         self._draining = True
+        await self._until_unused(idle_s)
+        self.server.pre_shutdown()  # closes the connections that are idle, others after their reply
+        await self._until_unused(answer_s)
+
+    async def _until_unused(self, seconds: float) -> None:
         until = asyncio.get_running_loop().time() + seconds
-        while asyncio.get_running_loop().time() < until:
-            if self._in_flight == 0 and not self.server.connections:
+        while self._in_flight or self.server.connections:
+            if asyncio.get_running_loop().time() >= until:
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 

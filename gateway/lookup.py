@@ -61,14 +61,16 @@ class Lookups:
         """The version in the reply to `version_command`."""
         return self._sessions.parse_version(reply)
 
-    async def look_up(self, copy: SessionCopy, request: DecideRequest | None) -> Lookup:
+    async def look_up(
+        self, copy: SessionCopy, request: DecideRequest | None, timeout_s: float | None = None
+    ) -> Lookup:
         """Ask for one request; `request` is None when only the session's version matters.
 
-        Raises StoreUnavailableError.
+        `timeout_s` is of each round trip, None the connection's own. Raises StoreUnavailableError.
         """
         commands: list[Command] = [self._sessions.version_command(copy.session)]
         if request is None:
-            replies = await self._connection.trip(commands)
+            replies = await self._connection.trip(commands, timeout_s=timeout_s)
             return Lookup(self._sessions.parse_version(replies[0]))
         parents = list(dict.fromkeys(e.parent for e in request.entities if e.parent is not None))
         if parents:
@@ -78,7 +80,7 @@ class Lookups:
         )
         digests = [] if keyed_by_parent else _digests(copy, request, {})
         commands += self._cache_commands(copy, digests)
-        replies = await self._connection.trip(commands)
+        replies = await self._connection.trip(commands, timeout_s=timeout_s)
         lookup = Lookup(self._sessions.parse_version(replies[0]), digests=digests)
         if parents:
             lookup.parents = _parents(parents, self._situations.parse_last(replies[1]))
@@ -86,7 +88,7 @@ class Lookups:
         if keyed_by_parent:
             lookup.digests = _digests(copy, request, lookup.parents)
             commands = self._cache_commands(copy, lookup.digests)
-            found = await self._connection.trip(commands) if commands else []
+            found = await self._connection.trip(commands, timeout_s=timeout_s) if commands else []
         lookup.cached = self._cached(lookup.digests, found)
         return lookup
 

@@ -13,7 +13,7 @@ from gateway.plan import ManifestPlan, Rendered, ScopePlan
 from shared.clock import Clock
 from shared.config import Config
 from shared.decision_log import StaticEntry, encode_entry
-from shared.errors import StoreReplyError
+from shared.errors import StoreUnavailableError
 from shared.protocol.compiled import CompiledContexts
 from shared.protocol.contexts import Contexts
 from shared.protocol.decide import DecideRequest, Entity
@@ -25,6 +25,7 @@ from shared.scheduling.sharing import SecurityProfile
 from shared.store.connection import RedisConnection
 from shared.store.log_outbox import LogOutbox
 from shared.store.queue import Priority
+from shared.store.replies import require_done
 from shared.store.sessions import SessionRecord, SessionStore
 from shared.store.statics import Statics, StaticStore
 
@@ -54,6 +55,7 @@ class SessionCopy:
     routing: GameRouting
     renewed_ms: int
     _scopes: dict[str | None, ScopePlan] = field(default_factory=dict)
+    _places: dict[tuple[str, str | None], tuple[str, Priority]] = field(default_factory=dict)
 
     def scope_plan(self, scope: str | None) -> ScopePlan:
         """What depends on the active scope alone."""
@@ -64,7 +66,11 @@ class SessionCopy:
 
     def place(self, entity: Entity) -> tuple[str, Priority]:
         """The route and priority class of an entity."""
-        return self.routing.place(entity.entity_type.name, entity.profile)
+        key = (entity.entity_type.name, entity.profile)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = self.routing.place(*key)
+        return place
 
     def rendered(self, request: DecideRequest) -> Rendered:
         """The request's values as the model will read them."""
@@ -112,12 +118,12 @@ class Sessions:
         """The session as Redis has it, None when it has none. Raises StoreUnavailableError."""
         session = local_session(client_id)
         record = await self._store.read(session)
-        if record is None:
-            return None
-        statics = await self._statics.load(record.game, record.manifest_key, record.contexts_hash)
-        if statics is None:
-            return None
-        return self._keep(session, record, statics)
+        if record is not None:
+            statics = await self._statics.load(record.game, record.manifest_key, record.contexts_hash)
+            if statics is not None:
+                return self._keep(session, record, statics)
+        self.forget(client_id)
+        return None
 
     async def open(self, request: SessionRequest, parsed: ParsedManifest) -> None:
         """Create or replace the session of a client. Raises StoreUnavailableError."""
@@ -133,10 +139,11 @@ class Sessions:
             created_ms=self._clock.now_ms(),
         )
         session = local_session(request.client_id)
-        self.forget(request.client_id)
         # Texts first: a record must never name what is not there.
         await self._put_texts(request.game, parsed.manifest, parsed.contexts)
         await self._store.open(session, record)
+        # Not before: while Redis is away, a game that tries again to open keeps the session that it has.
+        self.forget(request.client_id)
         await self._log_texts(request.game, statics)
 
     async def update_contexts(self, update: ContextUpdate) -> Contexts | None:
@@ -158,7 +165,7 @@ class Sessions:
             if result.replaced:
                 await self._log_texts(copy.game, self._statics.compile(manifest, contexts))
                 return contexts
-        raise StoreReplyError("the session's contexts change too fast")
+        raise StoreUnavailableError("the session's contexts change too fast")
 
     async def renew(self, copy: SessionCopy) -> None:
         """Let a session that only decides live on, with its texts; cheap when it was renewed lately."""
@@ -175,9 +182,7 @@ class Sessions:
         )
 
     async def _put_texts(self, game: str, manifest: Manifest, contexts: Contexts) -> None:
-        for reply in await self._connection.trip(self._statics.put_commands(game, manifest, contexts)):
-            if isinstance(reply, StoreReplyError):
-                raise reply
+        require_done(await self._connection.trip(self._statics.put_commands(game, manifest, contexts)))
 
     async def _log_texts(self, game: str, statics: Statics) -> None:
         """Send what rows name by hash to the log, once per process: a repeat is harmless."""

@@ -51,8 +51,10 @@ class TakeTelemetry:
             if fresh:
                 raise
             # The fault may be our copy's: another gateway may have replaced the manifest.
-            self._sessions.forget(client_id)
-            return await self(call)
+            copy = await self._sessions.load(client_id)
+            if copy is None:
+                return UNKNOWN_SESSION
+            telemetry = decode_telemetry(call.body, copy.plan.compiled.manifest)
         return await self._take(copy, telemetry, call.received_ms)
 
     async def _take(self, copy: SessionCopy, telemetry: Telemetry, received_ms: int) -> Reply:

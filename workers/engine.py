@@ -13,7 +13,7 @@ import structlog
 from shared import metric_defs
 from shared.clock import Clock
 from shared.config import Config
-from shared.errors import StoreError
+from shared.errors import StoreError, StoreUnavailableError
 from shared.metrics import Metrics
 from shared.scheduling.batches import Question, ask_once
 from shared.scheduling.items import CachedDecision, QueueItem, decode_item
@@ -228,8 +228,11 @@ class Engine:
                 return
             await asyncio.sleep(FOLLOW_POLL_S)
             groups = self._flights.wanted_of(waiting)
-            replies = await self._connection.trip(self._flights.look_commands(batch.id, groups))
-            looks = self._flights.parse_looks(groups, replies)
+            try:
+                replies = await self._connection.trip(self._flights.look_commands(batch.id, groups))
+                looks = self._flights.parse_looks(groups, replies)
+            except StoreUnavailableError:
+                continue  # what this batch asks meanwhile is paid for: it must not end with the look
             waiting, leading = self._followed(waiting, looks)
             batch.flights.update(pending.flight for pending in leading if pending.flight is not None)
             await self._settlement.settle(batch, {})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shared import metric_defs
 from shared.clock import Clock
 from shared.decision_log import encode_entry
-from shared.errors import StoreReplyError, StoreUnavailableError
+from shared.errors import StoreError, StoreReplyError, StoreUnavailableError
 from shared.metrics import Metrics
 from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.situation import LastDecision
@@ -24,6 +24,7 @@ from workers.rows import reply_and_entry
 from workers.work import Batch, Flight, Pending, Work
 
 RETRY_S = 0.05
+FLUSH_S = 5.0  # at the end of the process; what is lost then are entities' latest decisions and cached ones
 
 Endings = Mapping[Flight, tuple[CachedDecision, int] | None]
 
@@ -39,6 +40,11 @@ class _Settling:
     final: bool
     at_ms: int
     done: "asyncio.Future[None]"
+
+    def fail(self, error: StoreError) -> None:
+        """Tell who waits, if somebody still does."""
+        if not self.done.done():
+            self.done.set_exception(error)
 
 
 class Settlement:
@@ -86,9 +92,12 @@ class Settlement:
             await self._settled(batch, [], dict.fromkeys(batch.flights), final=True)
 
     async def flush(self) -> None:
-        """Wait until nothing is left to send."""
-        while self._sending is not None:
-            await asyncio.wait((self._sending,))
+        """Wait until nothing is left to send, or Redis has been away for too long."""
+        sending = self._sending
+        if sending is not None:
+            await asyncio.wait((sending,), timeout=FLUSH_S)
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
     async def _settled(self, batch: Batch, works: Sequence[Work], endings: Endings, *, final: bool) -> None:
         now_ms = self._clock.now_ms()
@@ -118,23 +127,34 @@ class Settlement:
             replies = await self._connection.trip([*settles, *after])
         except StoreUnavailableError as error:
             self._after = [*after, *self._after]
-            self._put_off(gathered, error)
+            for one in gathered:
+                self._put_off(one, error)
             await asyncio.sleep(RETRY_S)
             return
+        away = False
         for one, reply in zip(gathered, replies, strict=False):
             try:
                 self._conclude(one, self._queue.parse_settle(reply))
+            except StoreUnavailableError as error:
+                away = True
+                self._put_off(one, error)
             except StoreReplyError as error:
-                one.done.set_exception(error)
+                one.fail(error)
+        if away:
+            await asyncio.sleep(RETRY_S)
 
-    def _put_off(self, gathered: Sequence[_Settling], error: StoreUnavailableError) -> None:
-        """Try again what somebody may still wait for."""
+    def _put_off(self, one: _Settling, error: StoreUnavailableError) -> None:
+        """Try again with what somebody may still wait for."""
         now_ms = self._clock.now_ms()
-        for one in gathered:
-            if now_ms < one.batch.deadline_ms:
-                self._gathered.append(one)
-            elif not one.done.done():
-                one.done.set_exception(error)
+        if now_ms >= one.batch.deadline_ms:
+            self._late.inc(sum(len(work.answered) for work in one.works))
+            one.fail(error)
+            return
+        for place in reversed(range(len(one.works))):
+            if one.works[place].item.deadline_ms < now_ms:
+                self._late.inc(len(one.works.pop(place).answered))
+                del one.answers[place]
+        self._gathered.append(one)
 
     def _conclude(self, one: _Settling, flags: list[bool] | None) -> None:
         batch = one.batch

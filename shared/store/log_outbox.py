@@ -2,17 +2,20 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 
 import structlog
 
 from shared import metric_defs
-from shared.errors import StoreUnavailableError
+from shared.errors import StoreError
 from shared.metrics import Metrics
 from shared.store.connection import Command, RedisConnection
+from shared.store.replies import require_done
 
 MAX_HELD_BYTES = 64 << 20  # about a hundred thousand entries: minutes of a busy process
 FLUSH_ENTRIES = 200
 RETRY_S = 0.1
+WRITE_S = 0.2  # a reply to a game waits for its log entry no longer than this
 
 _log = structlog.get_logger(__name__)
 
@@ -39,10 +42,11 @@ class LogOutbox:
         return ("XADD", self._stream, "MAXLEN", "~", self._max_entries, "*", "e", encoded)
 
     async def write(self, encoded: bytes) -> None:
-        """Append one encoded entry now, or hold it until Redis takes it. Never raises for a Redis away."""
-        try:
-            await self._connection.trip([self.command(encoded)])
-        except StoreUnavailableError:
+        """Append one encoded entry now, or hold it until Redis takes it.
+
+        Never raises and never waits for long: while entries are held, Redis is away, and this one joins them.
+        """
+        if self._held or not await self._sent([encoded], WRITE_S):
             self.hold(encoded)
 
     def hold(self, encoded: bytes) -> None:
@@ -69,13 +73,21 @@ class LogOutbox:
         """Send what is held; whether all of it went."""
         while self._held:
             batch = list(self._held)[:FLUSH_ENTRIES]
-            try:
-                await self._connection.trip([self.command(encoded) for encoded in batch])
-            except StoreUnavailableError:
+            if not await self._sent(batch):
                 return False
             for encoded in batch:
                 # The oldest may have been dropped meanwhile to make room.
                 if self._held and self._held[0] is encoded:
                     self._held_bytes -= len(self._held.popleft())
             self._entries_gauge.set(len(self._held))
+        return True
+
+    async def _sent(self, batch: Sequence[bytes], timeout_s: float | None = None) -> bool:
+        """Whether Redis has all of them."""
+        try:
+            commands = [self.command(encoded) for encoded in batch]
+            require_done(await self._connection.trip(commands, timeout_s=timeout_s))
+        except StoreError as error:
+            _log.debug("the decision log stream takes nothing", error=str(error))
+            return False
         return True

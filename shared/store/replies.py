@@ -1,11 +1,28 @@
-"""Reading what Redis answered: a reply is what its command promises, or an error is raised. Pure."""
+"""Reading what Redis answered: a reply is what its command promises, or an error is raised. Pure.
 
-from shared.errors import StoreReplyError
+A server that is there and takes no work (it loads its data, its memory or disk is full, it became a replica)
+is as good as away: its refusal is raised as StoreUnavailableError, whatever else it says as StoreReplyError.
+"""
+
+from collections.abc import Sequence
+
+from shared.errors import StoreError, StoreReplyError, StoreUnavailableError
 from shared.store.connection import Reply
+
+AWAY = frozenset(
+    {"LOADING", "OOM", "MISCONF", "READONLY", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "BUSY"}
+)
+
+
+def require_done(replies: Sequence[Reply]) -> None:
+    """Raise the first error among replies that are of no interest otherwise."""
+    for reply in replies:
+        if isinstance(reply, StoreReplyError):
+            raise _unexpected(reply)
 
 
 def list_of(reply: Reply) -> list[Reply]:
-    """A list; raises StoreReplyError for the server's own error or any other shape."""
+    """A list; raises StoreError for the server's own error or any other shape."""
     if not isinstance(reply, list):
         raise _unexpected(reply)
     return reply
@@ -38,7 +55,8 @@ def pairs(reply: Reply) -> dict[str, bytes]:
     return {text(name): blob(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def _unexpected(reply: Reply) -> StoreReplyError:
+def _unexpected(reply: Reply) -> StoreError:
     if isinstance(reply, StoreReplyError):
-        return reply
+        code = str(reply).partition(" ")[0]
+        return StoreUnavailableError(str(reply)) if code in AWAY else reply
     return StoreReplyError(f"unexpected reply of type {type(reply).__name__}")

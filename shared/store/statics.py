@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from shared.errors import StoreReplyError
 from shared.protocol.compiled import CompiledContexts, CompiledManifest
 from shared.protocol.contexts import Contexts, load_contexts
 from shared.protocol.manifest import Manifest, load_manifest
 from shared.store.connection import Command, RedisConnection
 from shared.store.keys import GameKeys
+from shared.store.replies import require_done
 from shared.store.sessions import SESSION_TTL_MS
 
 TEXT_TTL_MS = 2 * SESSION_TTL_MS  # texts outlive every session that names them
@@ -67,9 +67,7 @@ class StaticStore:
         keys = GameKeys(game)
         names = (keys.manifest(manifest_key), keys.contexts(contexts_hash))
         manifest_source, contexts_source = await self._connection.trip([("GET", name) for name in names])
-        for reply in (manifest_source, contexts_source):
-            if isinstance(reply, StoreReplyError):
-                raise reply
+        require_done((manifest_source, contexts_source))
         if not isinstance(manifest_source, bytes) or not isinstance(contexts_source, bytes):
             return None
         manifest = load_manifest(manifest_source)
