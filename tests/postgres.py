@@ -38,7 +38,8 @@ def _die_with_parent() -> None:
 class PostgresServer:
     """A server on a socket in a folder of its own; its data outlives a stop."""
 
-    def __init__(self) -> None:
+    def __init__(self, pristine: Path | None = None) -> None:
+        """With data of its own, or a copy of those in `pristine`, the folder of a server never started."""
         self._account = unprivileged_account()
         self._programs = postgres_programs(self._account)
         self.folder = Path(tempfile.mkdtemp(prefix="muster-pg-", dir="/tmp"))
@@ -46,9 +47,11 @@ class PostgresServer:
             os.chown(self.folder, self._account.uid, self._account.gid)
         self._data = self.folder / "data"
         self._process: subprocess.Popen[bytes] | None = None
-        self._run(
-            ["initdb", "-D", str(self._data), "-A", "trust", "-U", "muster", "-E", "UTF8", "--locale=C"]
-        )
+        if pristine is None:
+            how = ["-A", "trust", "-U", "muster", "-E", "UTF8", "--locale=C"]
+            self._run(["initdb", "-D", str(self._data), *how])
+        else:
+            self._run_any(["cp", "-a", str(pristine / "data"), str(self._data)])
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql://muster@/{database}?host={self.folder}"
@@ -111,14 +114,10 @@ class PostgresServer:
         shutil.rmtree(self.folder)
 
     def _run(self, argv: list[str]) -> str:
-        done = subprocess.run(
-            [self._programs / argv[0], *argv[1:]],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd="/",
-            **self._identity(),
-        )
+        return self._run_any([str(self._programs / argv[0]), *argv[1:]])
+
+    def _run_any(self, argv: list[str]) -> str:
+        done = subprocess.run(argv, check=False, capture_output=True, text=True, cwd="/", **self._identity())
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -129,9 +128,17 @@ class PostgresServer:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> Iterator[PostgresServer]:
-    """The session's server, with a migrated database `template` to copy."""
+def pristine_postgres() -> Iterator[Path]:
+    """A folder with the data of a server never started: copying it is faster than making it."""
     server = PostgresServer()
+    yield server.folder
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_server(pristine_postgres: Path) -> Iterator[PostgresServer]:
+    """The session's server, with a migrated database `template` to copy."""
+    server = PostgresServer(pristine_postgres)
     try:
         server.start()
         server.execute("CREATE DATABASE template")
@@ -169,9 +176,9 @@ def empty_database(make_database: Callable[..., str]) -> str:
 
 
 @pytest.fixture
-def own_postgres() -> Iterator[PostgresServer]:
+def own_postgres(pristine_postgres: Path) -> Iterator[PostgresServer]:
     """A running server of this test's own, whose database `postgres` is migrated."""
-    server = PostgresServer()
+    server = PostgresServer(pristine_postgres)
     try:
         server.start()
         asyncio.run(migrate(server.url()))

@@ -85,6 +85,8 @@ async def test_only_what_is_older_than_the_retention_goes(postgres: Postgres) ->
 
 async def test_a_table_that_is_no_partition_is_never_dropped(postgres: Postgres) -> None:
     await postgres.fetch("CREATE TABLE decisions_20200101 ()")
+    await postgres.fetch("CREATE TABLE other (day int) PARTITION BY RANGE (day)")
+    await postgres.fetch("CREATE TABLE other_20200101 PARTITION OF other FOR VALUES FROM (1) TO (2)")
     assert await LogTables(postgres).drop_expired(TODAY, retention_days=1) == []
 
 

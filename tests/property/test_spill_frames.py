@@ -59,8 +59,8 @@ STEPS = st.one_of(ENTRIES.filter(bool), st.sampled_from(["read", "again"]))
 def test_a_spill_is_a_queue_whatever_happens_between(
     steps: list[list[bytes] | str], segment_bytes: int, read_bytes: int
 ) -> None:
-    """Appends, committed reads and lives in any order: every entry comes out, in order; what was committed in a
-    whole segment stays away, what comes again comes in order."""
+    """Appends, committed reads and new lives in any order: every entry comes out, in order, and only the
+    committed ones of a segment not yet emptied come again."""
     with tempfile.TemporaryDirectory() as folder:
         spill = Spill(Path(folder), segment_bytes=segment_bytes, min_free_bytes=0)
         appended: list[bytes] = []

@@ -1,5 +1,6 @@
 """The spill's folder: one owner, torn ends, a full disk."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -58,6 +59,20 @@ def test_a_segment_of_nothing_but_a_torn_frame_is_passed_over(tmp_path: Path) ->
     assert spill.read(1_000) == [b"good"]
     spill.append([b"next"])
     assert segments(tmp_path)[-1].name == "spill-000000000004.seg"
+    spill.close()
+
+
+def test_what_was_appended_is_on_the_disk_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[tuple[int, int]] = []  # inode and size at the time
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_ino, os.fstat(descriptor).st_size))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    spill = Spill(tmp_path, min_free_bytes=0)
+    spill.append([b"one"])
+    assert tmp_path.stat().st_ino in [inode for inode, _ in synced]
+    assert synced[-1] == (segments(tmp_path)[0].stat().st_ino, len(frame(b"one")))
     spill.close()
 
 
