@@ -8,7 +8,7 @@ from crafter import engine
 from PIL import Image, ImageDraw, ImageFont
 
 from deploy.demo.play import Player
-from deploy.demo.worlds import CrafterWorld
+from deploy.demo.worlds import CrafterWorld, Creature
 
 GRID_CELLS = (25, 15)
 CELL_PIXELS = 40
@@ -22,17 +22,15 @@ def draw(player: Player, path: Path) -> None:
     world = player.world
     image = Image.fromarray(_render(world))
     brush, font = ImageDraw.Draw(image), ImageFont.load_default(_FONT_PIXELS)
-    for creature in world.creatures.values():
-        column, row = (int(v) for v in creature.body.pos - world.player.pos + np.array(GRID_CELLS) // 2)
-        if not (0 <= column < GRID_CELLS[0] and 0 <= row < GRID_CELLS[1]):
-            continue
+    for creature, (column, row) in visible(player):
         track = player.book.tracks.get(creature.id)
         decision = track.decision if track is not None else None
         name = "captain" if creature.id == player.adapter.captain else creature.id.replace("-", " ")
         what = decision.action if decision is not None else "native AI"
-        place = ((column + 0.5) * CELL_PIXELS, (row + 1) * CELL_PIXELS)
+        low = row == GRID_CELLS[1] - 1
+        place = ((column + 0.5) * CELL_PIXELS, (row if low else row + 1) * CELL_PIXELS)
         brush.multiline_text(
-            place, f"{name}\n{what}", font=font, anchor="ma", align="center", spacing=1,
+            place, f"{name}\n{what}", font=font, anchor="md" if low else "ma", align="center", spacing=1,
             fill=_DECIDED if decision is not None else _NATIVE, stroke_width=2, stroke_fill=_SHADE,
         )  # fmt: skip
     brush.text(
@@ -41,6 +39,17 @@ def draw(player: Player, path: Path) -> None:
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     image.save(path, format="PNG")
+
+
+def visible(player: Player) -> list[tuple[Creature, tuple[int, int]]]:
+    """The creatures in the picture, with their column and row."""
+    corner = player.world.player.pos - np.array(GRID_CELLS) // 2
+    found = []
+    for creature in player.world.creatures.values():
+        column, row = (int(v) for v in creature.body.pos - corner)
+        if 0 <= column < GRID_CELLS[0] and 0 <= row < GRID_CELLS[1]:
+            found.append((creature, (column, row)))
+    return found
 
 
 def _render(world: CrafterWorld) -> Any:

@@ -24,6 +24,7 @@ from deploy.demo.worlds import CrafterWorld
 
 VIEW_S = 0.25
 PLAIN_S = 1.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,7 @@ class _Running:
 async def run(options: Options, console: Console) -> Summary:
     """Play until the time is up or a signal says stop. Raises ServiceError when there is no platform."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    _listen(stop)
     async with _platform(options, stop, console) as (url, addresses), aiohttp.ClientSession() as http:
         console.print(f"making islands, {options.worlds} …", highlight=False)
         worlds = await asyncio.to_thread(_make_worlds, options.worlds, options.seed)
@@ -90,6 +89,19 @@ async def run(options: Options, console: Console) -> Summary:
         running = _Running(options, url, addresses, meter, stop, time.monotonic())
         await _play(running, worlds, http, console)
         return _sum_up(running)
+
+
+def _listen(stop: asyncio.Event) -> None:
+    """The first SIGINT or SIGTERM sets `stop`, a second one does what it does to any program."""
+    loop = asyncio.get_running_loop()
+
+    def hear() -> None:
+        stop.set()
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, hear)
 
 
 @asynccontextmanager
@@ -183,8 +195,8 @@ def _sum_up(running: _Running) -> Summary:
 
 
 def _draw(running: _Running) -> str | None:
-    """The world with the most going on."""
-    player = max(running.players, key=lambda player: len(player.world.creatures))
+    """The world with the most to see."""
+    player = max(running.players, key=lambda player: len(picture.visible(player)))
     try:
         picture.draw(player, running.options.picture)
     except OSError as error:
