@@ -1,177 +1,142 @@
-"""`RedisConnection` on redis-py: what the thin connection is measured against. A setting swaps the two."""
+"""`RedisConnection` on redis-py: slower, widely known, and what the thin connection is measured against.
+
+Each trip has a socket of its own while it lasts. One more socket watches: it carries the channels, and its
+loss is how the loss of the server is noticed when no trip is made.
+"""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Sequence
 
-import structlog
-from redis.asyncio import Redis
-from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError, ResponseError
-
-from shared.errors import StoreReplyError, StoreUnavailableError
-from shared.store.connection import (
-    DEFAULT_TIMEOUT_S,
-    Command,
-    Deliver,
-    RedisConnection,
-    Reply,
-    Script,
-    Scripts,
-)
-
-MAX_CONNECTIONS = 64
-RETRY_S = 0.1
-
-_log = structlog.get_logger(__name__)
+from shared.errors import StoreUnavailableError
+from shared.store.commands import Command, pack
+from shared.store.connection import ConnectionOptions, Deliver, Reply
+from shared.store.keeper import Keeper
+from shared.store.redis_py_socket import DriverSocket, Watcher
+from shared.store.redis_url import RedisUrl
+from shared.store.scripts import Script, Scripts, merge_retried, retry_commands
 
 
 class RedisPyConnection:
-    """Over redis-py's pool: each trip has a connection of its own while it lasts."""
+    """`RedisConnection` over a pool of redis-py's connections."""
 
-    def __init__(self, url: str, scripts: Scripts) -> None:
-        self._url = url
+    def __init__(self, where: RedisUrl, options: ConnectionOptions, scripts: Scripts) -> None:
+        """Connects in the background; needs a running loop."""
+        self._where = where
+        self._options = options
         self._scripts = scripts
-        self._client: Redis = Redis.from_url(
-            url,
-            protocol=3,
-            max_connections=MAX_CONNECTIONS,
-            socket_timeout=None,  # `trip` has its own
-            retry=Retry(NoBackoff(), 0),
-            client_name="muster",
-        )
-        # Replies as the server sends them, as the thin connection gives them.
-        self._client.response_callbacks.clear()
-        self._connected = False
+        self._watcher: Watcher | None = None  # only while trips may be made
+        self._idle: list[DriverSocket] = []
+        self._busy: set[DriverSocket] = set()
+        self._places = asyncio.Semaphore(options.max_sockets)
+        self._in_flight_bytes = 0
         self._channels: dict[bytes, Deliver] = {}
-        self._pubsub: PubSub | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._own(self._watch())
+        self._keeper = Keeper(self._session, str(where))
 
     @property
     def connected(self) -> bool:
-        """Whether the last trip reached the server."""
-        return self._connected
+        return self._watcher is not None
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Wait for the first connection; raises StoreUnavailableError when there is none in time."""
-        until = asyncio.get_running_loop().time() + timeout_s
-        while True:
-            try:
-                await self.trip([("PING",)])
-            except StoreUnavailableError:
-                if asyncio.get_running_loop().time() >= until:
-                    raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
+        await self._keeper.wait_connected(timeout_s)
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._keeper.on_reconnect(callback)
 
     async def trip(self, commands: Sequence[Command], *, timeout_s: float | None = None) -> list[Reply]:
-        """Send commands together, return their replies in order (see `RedisConnection`)."""
-        within_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
-        replies = await self._exchange(commands, within_s)
-        missing = self._scripts.missing(commands, replies)
-        if missing:
-            loads = self._scripts.load_commands()
-            again = await self._exchange([*loads, *(commands[place] for place in missing)], within_s)
-            for place, reply in zip(missing, again[len(loads) :], strict=True):
-                replies[place] = reply
-        return replies
-
-    async def _exchange(self, commands: Sequence[Command], timeout_s: float) -> list[Reply]:
+        if not commands:
+            return []
+        timeout_s = self._options.trip_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                pipeline = self._client.pipeline(transaction=False)
-                for command in commands:
-                    pipeline.execute_command(*command)
-                replies = await pipeline.execute(raise_on_error=False)
-        except (RedisError, OSError, TimeoutError) as error:
-            self._connected = False
-            raise StoreUnavailableError(f"Redis did not answer ({type(error).__name__})") from error
-        self._connected = True
-        return [
-            StoreReplyError(_text(reply)) if isinstance(reply, ResponseError) else reply for reply in replies
-        ]
+                await self._ready(timeout_s)
+                replies = await self._exchange(commands)
+                lost = self._scripts.unknown_to_server(commands, replies)
+                if lost:
+                    merge_retried(replies, lost, await self._exchange(retry_commands(commands, lost)))
+        except TimeoutError as exc:
+            raise StoreUnavailableError("no answer in time") from exc
+        return replies
 
     def script(self, name: str) -> Script:
-        """The script `lua/<name>.lua`, ready to be called on this connection."""
         return self._scripts.named(name)
 
     async def listen(self, channel: str, deliver: Deliver) -> None:
-        """Call `deliver` with every message of a sharded channel (see `RedisConnection`)."""
         name = channel.encode()
-        self._channels[name] = deliver
-        first = self._pubsub is None
-        pubsub = self._pubsub = self._pubsub or self._client.pubsub()
         try:
-            await pubsub.execute_command("SSUBSCRIBE", name)
-            # Until the server has confirmed, a message may be sent to nobody.
-            if first:
-                await self._until_confirmed(pubsub, name)
-                self._own(self._read(pubsub))
-        except (RedisError, OSError) as error:
-            raise StoreUnavailableError(f"Redis did not answer ({type(error).__name__})") from error
-
-    async def _until_confirmed(self, pubsub: PubSub, name: bytes) -> None:
-        while True:
-            message = await pubsub.parse_response(block=True)
-            if message[0] == b"ssubscribe" and message[1] == name:
-                return
-
-    async def _read(self, pubsub: PubSub) -> None:
-        while True:
-            try:
-                message = await pubsub.parse_response(block=True)
-            except (RedisError, OSError):
-                await asyncio.sleep(RETRY_S)
-                await self._subscribe_again(pubsub)
-                continue
-            deliver = self._channels.get(message[1]) if message and message[0] == b"smessage" else None
-            if deliver is not None:
+            async with asyncio.timeout(self._options.trip_s):
+                watcher = await self._ready(self._options.trip_s)
+                self._channels[name] = deliver  # before the confirmation: messages may come with it
                 try:
-                    deliver(message[2])
-                except Exception:  # noqa: BLE001 -- a listener's fault must not end the connection it came on
-                    _log.exception("a listener failed", channel=message[1].decode(errors="replace"))
+                    await watcher.subscribe(name)
+                except BaseException:
+                    self._channels.pop(name, None)
+                    raise
+        except TimeoutError as exc:
+            raise StoreUnavailableError("no answer in time") from exc
 
-    async def _subscribe_again(self, pubsub: PubSub) -> None:
-        try:
-            await pubsub.connect()  # type: ignore[no-untyped-call]
-            for name in self._channels:
-                await pubsub.execute_command("SSUBSCRIBE", name)
-        except (RedisError, OSError) as error:
-            _log.debug("Redis cannot be reached", error=str(error))
-
-    async def _watch(self) -> None:
-        """Notice by itself that the server is there again."""
-        while True:
-            if not self._connected:
-                try:
-                    await self.trip([("PING",)])
-                except StoreUnavailableError as error:
-                    _log.debug("Redis cannot be reached", error=str(error))
-            await asyncio.sleep(RETRY_S)
-
-    def blocking(self) -> RedisConnection:
-        """Another connection of the same settings, for commands that block."""
-        return RedisPyConnection(self._url, self._scripts)
+    def blocking(self) -> "RedisPyConnection":
+        return RedisPyConnection(self._where, self._options, self._scripts)
 
     async def close(self) -> None:
-        """End it: trips in flight fail, nothing is left behind."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._pubsub is not None:
-            await self._pubsub.aclose()  # type: ignore[no-untyped-call]
-        await self._client.aclose()
+        await self._keeper.close()
 
-    def _own(self, work: Coroutine[None, None, None]) -> None:
-        self._tasks.add(asyncio.create_task(work))
+    async def _ready(self, timeout_s: float) -> Watcher:
+        """Waits for the first attempt, if it is not over yet; afterwards fails at once."""
+        if self._watcher is None:
+            await self._keeper.first_attempt(timeout_s)
+        if self._watcher is None:
+            raise self._keeper.unavailable()
+        return self._watcher
 
+    async def _exchange(self, commands: Sequence[Command]) -> list[Reply]:
+        sent = b"".join(pack(commands))
+        if self._in_flight_bytes + len(sent) > self._options.max_in_flight_bytes:
+            raise StoreUnavailableError(
+                f"{self._in_flight_bytes} bytes are in flight, {len(sent)} more are too many"
+            )
+        self._in_flight_bytes += len(sent)
+        try:
+            async with self._places:
+                if self._watcher is None:  # it was lost while we waited for a place
+                    raise self._keeper.unavailable()
+                watcher = self._watcher
+                socket = self._idle.pop() if self._idle else DriverSocket(self._where, self._options)
+                self._busy.add(socket)
+                try:
+                    replies = await socket.exchange(sent, len(commands))
+                except BaseException:
+                    socket.abort()  # replies may be on their way that are nobody's
+                    raise
+                finally:
+                    self._busy.discard(socket)
+                if self._watcher is watcher:
+                    self._idle.append(socket)
+                else:
+                    socket.abort()
+                return replies
+        finally:
+            self._in_flight_bytes -= len(sent)
 
-def _text(error: ResponseError) -> str:
-    """The server's own text: redis-py takes some error codes off."""
-    text = str(error)
-    if isinstance(error, NoScriptError):
-        return f"NOSCRIPT {text}"
-    return text if text.partition(" ")[0].isupper() else f"ERR {text}"
+    async def _session(self, established: Callable[[], None]) -> None:
+        """Open the watching socket, prepare the server, let trips be made; raises what ended it."""
+        watcher = Watcher(DriverSocket(self._where, self._options), self._pushed)
+        try:
+            async with asyncio.timeout(self._options.connect_s):
+                await watcher.open(self._scripts.loads(), list(self._channels))
+            self._watcher = watcher
+            established()
+            await watcher.watch()
+        finally:
+            self._watcher = None
+            sockets = [watcher.socket, *self._idle, *self._busy]
+            self._idle = []
+            for socket in sockets:
+                socket.abort()
+            await asyncio.gather(*(socket.closed() for socket in sockets))
+
+    def _pushed(self, channel: bytes, message: bytes) -> None:
+        deliver = self._channels.get(channel)
+        if deliver is not None:
+            asyncio.get_running_loop().call_soon(
+                deliver, message
+            )  # what it raises goes to the loop's handler

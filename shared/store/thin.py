@@ -1,299 +1,165 @@
 """The decide path's own Redis connection: hiredis for the wire, one socket, one future per trip.
 
-A trip of four commands costs a third of what it costs in a general client, and trips are most of the decide
-path. What it leaves out (pools, pipelines as objects, response callbacks, retries) is what costs.
+A general client's trip of four commands costs several times as much, and trips are most of the decide path.
+What is left out here (pools, pipelines as objects, response callbacks, retries) is what costs.
 """
 
 import asyncio
-import random
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import cast
 
-import hiredis
 import structlog
 
 from shared.errors import StoreReplyError, StoreUnavailableError
-from shared.store.connection import (
-    DEFAULT_TIMEOUT_S,
-    Address,
-    Command,
-    Deliver,
-    RedisConnection,
-    Reply,
-    Script,
-    Scripts,
-)
-
-CONNECT_TIMEOUT_S = 2.0
-FIRST_BACKOFF_S = 0.05
-MAX_BACKOFF_S = 1.0
-SWEEP_S = 0.05  # how exactly timeouts are kept
-STALL_S = 2.0  # a server that is silent for so long after a timeout is taken for dead
-MAX_UNSENT_BYTES = 32 << 20  # what a server that does not read may make us hold
-
-# The library's own signature names a wider element type than `Command` has, and tuples do not widen.
-_pack = cast("Callable[[Command], bytes]", hiredis.pack_command)
-_NOTHING = object()  # the reader needs more bytes
+from shared.store.commands import Command
+from shared.store.connection import ConnectionOptions, Deliver, Reply
+from shared.store.keeper import Keeper
+from shared.store.node import Node, Push, Trip, connect_node
+from shared.store.redis_url import RedisUrl
+from shared.store.scripts import Script, Scripts, merge_retried, retry_commands
 
 _log = structlog.get_logger(__name__)
 
 
-class _Trip:
-    """Commands on the wire whose replies have yet to come."""
-
-    __slots__ = ("deadline_s", "done", "left", "replies")
-
-    def __init__(self, count: int, deadline_s: float, done: "asyncio.Future[list[Reply]]") -> None:
-        self.left = count
-        self.deadline_s = deadline_s
-        self.done = done
-        self.replies: list[Reply] = []
-
-
-class _Socket(asyncio.Protocol):
-    """One connected socket: replies are matched to trips by their order, whoever still waits for them."""
-
-    def __init__(self, lost: Callable[["_Socket"], None], pushed: Callable[[list[Reply]], None]) -> None:
-        self._lost = lost
-        self._pushed = pushed
-        self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader(
-            protocolError=StoreUnavailableError, replyError=StoreReplyError, notEnoughData=_NOTHING
-        )
-        self._trips: deque[_Trip] = deque()
-        self._transport: asyncio.Transport | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-
-    def send(self, commands: Sequence[Command], timeout_s: float) -> "asyncio.Future[list[Reply]]":
-        """Write commands; the future has their replies, or StoreUnavailableError."""
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            raise StoreUnavailableError("Redis is not connected")
-        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
-            raise StoreUnavailableError("Redis does not take what it is sent")
-        done: asyncio.Future[list[Reply]] = self._loop.create_future()
-        self._trips.append(_Trip(len(commands), self._loop.time() + timeout_s, done))
-        if len(commands) == 1:
-            transport.write(_pack(commands[0]))
-        else:
-            transport.write(b"".join(map(_pack, commands)))
-        if self._sweep is None:
-            self._sweep = self._loop.call_later(SWEEP_S, self._look_at_time)
-        return done
-
-    def tell(self, command: Command) -> None:
-        """Write a command that the server answers with a push, not with a reply."""
-        if self._transport is None:
-            raise StoreUnavailableError("Redis is not connected")
-        self._transport.write(_pack(command))
-
-    def close(self) -> None:
-        """Close the socket; trips in flight fail."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # a stream's is one
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        if self._sweep is not None:
-            self._sweep.cancel()
-        trips, self._trips = self._trips, deque()
-        for trip in trips:
-            if not trip.done.done():
-                trip.done.set_exception(StoreUnavailableError("the connection to Redis was lost"))
-        self._lost(self)
-
-    def data_received(self, data: bytes) -> None:
-        reader = self._reader
-        reader.feed(data)
-        trips = self._trips
-        try:
-            while (reply := reader.gets()) is not _NOTHING:
-                if isinstance(reply, hiredis.PushNotification):
-                    self._pushed(reply)
-                    continue
-                trip = trips[0]
-                trip.replies.append(reply)
-                trip.left -= 1
-                if trip.left == 0:
-                    trips.popleft()
-                    if not trip.done.done():
-                        trip.done.set_result(trip.replies)
-        except (StoreUnavailableError, IndexError):
-            _log.error("Redis sent what nobody asked for")
-            self.close()
-
-    def _look_at_time(self) -> None:
-        """Fail trips whose time is up; their replies are still expected, and swallowed when they come."""
-        now_s = self._loop.time()
-        self._sweep = None
-        for trip in self._trips:
-            if now_s >= trip.deadline_s and not trip.done.done():
-                trip.done.set_exception(StoreUnavailableError("Redis did not answer in time"))
-        if self._trips:
-            if now_s >= self._trips[0].deadline_s + STALL_S:
-                _log.warning("Redis is silent: reconnecting")
-                self.close()
-                return
-            self._sweep = self._loop.call_later(SWEEP_S, self._look_at_time)
-
-
 class ThinConnection:
-    """`RedisConnection` over one socket at a time."""
+    """`RedisConnection` over one multiplexed socket at a time."""
 
-    def __init__(self, address: Address, scripts: Scripts) -> None:
-        self._address = address
+    def __init__(self, where: RedisUrl, options: ConnectionOptions, scripts: Scripts) -> None:
+        """Connects in the background; needs a running loop."""
+        self._where = where
+        self._options = options
         self._scripts = scripts
-        self._socket: _Socket | None = None
-        self._up = asyncio.Event()
-        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._node: Node | None = None  # only while trips may be sent on it
         self._channels: dict[bytes, Deliver] = {}
-        self._connecting = asyncio.create_task(self._connect_until_up(), name="redis-connect")
+        self._keeper = Keeper(self._session, str(where))
 
     @property
     def connected(self) -> bool:
-        """Whether a trip made now would be sent."""
-        return self._socket is not None
+        return self._node is not None and self._node.usable
 
     async def wait_connected(self, timeout_s: float) -> None:
-        """Wait for the first connection; raises StoreUnavailableError when there is none in time."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._up.wait()
-        except TimeoutError:
-            raise StoreUnavailableError("Redis cannot be reached") from None
+        await self._keeper.wait_connected(timeout_s)
+
+    def on_reconnect(self, callback: Callable[[], None]) -> None:
+        self._keeper.on_reconnect(callback)
 
     async def trip(self, commands: Sequence[Command], *, timeout_s: float | None = None) -> list[Reply]:
-        """Send commands together, return their replies in order (see `RedisConnection`)."""
-        socket = self._socket
-        if socket is None:
-            raise StoreUnavailableError("Redis is not connected")
-        replies = await socket.send(commands, DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-        for reply in replies:
-            if reply.__class__ is StoreReplyError:
-                return await self._with_scripts(commands, replies, timeout_s)
-        return replies
-
-    async def _with_scripts(
-        self, commands: Sequence[Command], replies: list[Reply], timeout_s: float | None
-    ) -> list[Reply]:
-        """Run again, once, what failed because the server did not have its script."""
-        missing = self._scripts.missing(commands, replies)
-        socket = self._socket
-        if not missing or socket is None:
-            return replies
-        loads = self._scripts.load_commands()
-        again = await socket.send(
-            [*loads, *(commands[place] for place in missing)], timeout_s or DEFAULT_TIMEOUT_S
-        )
-        for place, reply in zip(missing, again[len(loads) :], strict=True):
-            replies[place] = reply
+        if not commands:
+            return []
+        if timeout_s is None:
+            timeout_s = self._options.trip_s
+        node = self._node
+        if node is None:
+            node, timeout_s = await self._first_node(timeout_s)
+        trip = node.send(commands, timeout_s)
+        replies = await trip.done
+        if trip.failed:
+            await self._run_lost_scripts(node, commands, trip)
         return replies
 
     def script(self, name: str) -> Script:
-        """The script `lua/<name>.lua`, ready to be called on this connection."""
-        return self._scripts.named(name)
+        script = self._scripts.named(name)
+        if self._node is not None and self._node.usable:
+            loading = self._node.send([script.load()], self._options.trip_s)
+            loading.done.add_done_callback(_log_unloaded)
+        return script
 
     async def listen(self, channel: str, deliver: Deliver) -> None:
-        """Call `deliver` with every message of a sharded channel (see `RedisConnection`)."""
         name = channel.encode()
-        self._channels[name] = deliver
-        if self._socket is None:
-            raise StoreUnavailableError("Redis is not connected")
-        await self._subscribe(self._socket, [name])
-
-    def blocking(self) -> RedisConnection:
-        """Another connection of the same settings, for commands that block."""
-        return ThinConnection(self._address, self._scripts)
-
-    async def close(self) -> None:
-        """End it: trips in flight fail, nothing is left behind."""
-        self._closed = True
-        self._connecting.cancel()
-        if self._socket is not None:
-            self._socket.close()
-        await asyncio.gather(self._connecting, return_exceptions=True)
-        await asyncio.sleep(0)  # the transport reports its end in the next turn of the loop
-
-    async def _connect_until_up(self) -> None:
-        backoff_s = FIRST_BACKOFF_S
-        while True:
-            try:
-                async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                    self._socket = await self._connect()
-            except (OSError, TimeoutError, StoreUnavailableError, StoreReplyError) as error:
-                _log.debug("Redis cannot be reached", error=str(error))
-            else:
-                self._up.set()
-                return
-            # Jitter: the processes that lost one server must not come back at one moment.
-            await asyncio.sleep(backoff_s * random.uniform(0.5, 1.5))  # noqa: S311 -- not a secret
-            backoff_s = min(MAX_BACKOFF_S, backoff_s * 2)
-
-    async def _connect(self) -> _Socket:
-        """Open, enter and prepare a socket: scripts and channels are there before its first trip."""
-        address = self._address
-        loop = asyncio.get_running_loop()
-
-        def make() -> _Socket:
-            return _Socket(self._lost, self._pushed)
-
-        if address.path is not None:
-            _, socket = await loop.create_unix_connection(make, address.path)
-        else:
-            _, socket = await loop.create_connection(
-                make, address.host, address.port, ssl=address.tls_context()
-            )
+        timeout_s = self._options.trip_s
+        node = self._node
+        if node is None:
+            node, timeout_s = await self._first_node(timeout_s)
+        self._channels[name] = deliver  # before the confirmation: messages may come with it
         try:
-            replies = await socket.send(
-                [*_entering(address), *self._scripts.load_commands()], CONNECT_TIMEOUT_S
-            )
-            _require_entered(replies)
-            if self._channels:
-                await self._subscribe(socket, list(self._channels))
+            (reply,) = await node.send([_subscription(name)], timeout_s).done
         except BaseException:
-            socket.close()
+            self._channels.pop(name, None)
             raise
-        return socket
-
-    async def _subscribe(self, socket: _Socket, channels: Sequence[bytes]) -> None:
-        # The server confirms with a push; the PING behind it is answered when all of them are through.
-        commands: list[Command] = [("SSUBSCRIBE", channel) for channel in channels]
-        for command in commands:
-            socket.tell(command)
-        await socket.send([("PING",)], DEFAULT_TIMEOUT_S)
-
-    def _lost(self, socket: _Socket) -> None:
-        if socket is self._socket:
-            self._socket = None
-            if not self._closed:
-                self._connecting = asyncio.create_task(self._connect_until_up(), name="redis-connect")
-
-    def _pushed(self, message: list[Reply]) -> None:
-        if message[0] != b"smessage":
-            return
-        deliver = self._channels.get(message[1])
-        if deliver is not None:
-            try:
-                deliver(message[2])
-            except Exception:  # noqa: BLE001 -- a listener's fault must not end the connection it came on
-                _log.exception("a listener failed", channel=message[1].decode(errors="replace"))
-
-
-def _require_entered(replies: Sequence[Reply]) -> None:
-    for reply in replies:
         if isinstance(reply, StoreReplyError):
+            self._channels.pop(name, None)
             raise reply
 
+    def blocking(self) -> "ThinConnection":
+        return ThinConnection(self._where, self._options, self._scripts)
 
-def _entering(address: Address) -> list[Command]:
-    hello: list[str] = ["HELLO", "3"]
-    if address.password is not None:
-        hello += ["AUTH", address.username or "default", address.password]
-    commands: list[Command] = [(*hello, "SETNAME", "muster")]
-    if address.database:
-        commands.append(("SELECT", address.database))
-    return commands
+    async def close(self) -> None:
+        await self._keeper.close()
+
+    async def _first_node(self, timeout_s: float) -> tuple[Node, float]:
+        """Waits for the first attempt, if it is not over yet: node and time left; later fails at once."""
+        started = self._loop.time()
+        await self._keeper.first_attempt(timeout_s)
+        if self._node is None:
+            raise self._keeper.unavailable()
+        return self._node, timeout_s - (self._loop.time() - started)
+
+    async def _run_lost_scripts(self, node: Node, commands: Sequence[Command], trip: Trip) -> None:
+        lost = self._scripts.unknown_to_server(commands, trip.replies)
+        if lost:
+            left_s = trip.deadline - self._loop.time()
+            retried = await node.send(retry_commands(commands, lost), left_s).done
+            merge_retried(trip.replies, lost, retried)
+
+    async def _session(self, established: Callable[[], None]) -> None:
+        """Open a socket, prepare it, lend it to trips until it is lost; raises what ended it."""
+        node = await self._open()
+        try:
+            self._node = node
+            established()
+            raise await node.lost
+        finally:
+            self._node = None
+            await node.close()
+
+    async def _open(self) -> Node:
+        options = self._options
+        node = Node(options.stall_s, options.max_in_flight_bytes, self._pushed)
+        try:
+            async with asyncio.timeout(options.connect_s):
+                await connect_node(node, self._where)
+                await self._prepare(node)
+        except BaseException:
+            await node.close()
+            raise
+        return node
+
+    async def _prepare(self, node: Node) -> None:
+        """Enter, load scripts and subscribe, all in one write, before the first trip."""
+        entry, loads, channels = self._entry(), self._scripts.loads(), list(self._channels)
+        commands = [*entry, *loads, *map(_subscription, channels)]
+        replies = await node.send(commands, self._options.connect_s).done
+        for reply in replies[: len(entry)]:
+            if isinstance(reply, StoreReplyError):
+                # A server that still reads its data is one to come back to, not one that refuses us.
+                raise StoreUnavailableError(str(reply)) if str(reply).startswith("LOADING") else reply
+        for reply in replies[len(entry) :]:
+            if isinstance(reply, StoreReplyError):
+                _log.error("script or channel refused", server=str(self._where), reason=str(reply))
+
+    def _entry(self) -> list[Command]:
+        where = self._where
+        account = ("AUTH", where.username or "default", where.password) if where.password else ()
+        hello: Command = ("HELLO", 3, *account, "SETNAME", self._options.name)
+        # PING is what a server that is loading its data refuses.
+        return [hello, *([("SELECT", where.database)] if where.database else []), ("PING",)]
+
+    def _pushed(self, push: Push) -> None:
+        if push[0] == b"smessage":
+            deliver = self._channels.get(push[1])
+            if deliver is not None:
+                self._loop.call_soon(deliver, push[2])  # what it raises goes to the loop's handler
+        elif push[0] == b"sunsubscribe":
+            _log.warning("the server ended a subscription", server=str(self._where))
+
+
+def _subscription(channel: bytes) -> Command:
+    return ("SSUBSCRIBE", channel)
+
+
+def _log_unloaded(loading: "asyncio.Future[list[Reply]]") -> None:
+    """A script that is refused is a fault of ours; one that could not be sent is loaded when missed."""
+    if not loading.cancelled() and loading.exception() is None:
+        (reply,) = loading.result()
+        if isinstance(reply, StoreReplyError):
+            _log.error("script refused", reason=str(reply))
