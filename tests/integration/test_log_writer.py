@@ -182,7 +182,26 @@ async def test_a_crash_between_commit_and_acknowledgement_stores_once(bench: Ben
     async with bench.writer(stream=Deaf):
         await eventually(stored)
     assert not await bench.stream_is_empty()
-    async with bench.writer():
+    async with bench.writer(WriterLimits(read_count=8)):
+        await eventually(bench.stream_is_empty)
+    assert await bench.ids() == ids
+
+
+async def test_an_acknowledgement_that_was_lost_is_made_up_for(bench: Bench) -> None:
+    class DeafOnce(LogStream):
+        """Its first acknowledgement never arrives."""
+
+        heard = 0
+
+        async def remove(self, ids: Sequence[bytes]) -> int:
+            self.heard += 1
+            if self.heard == 1:
+                raise StoreUnavailableError("cut")
+            return await super().remove(ids)
+
+    entries, ids = numbered(30)
+    await bench.put(*entries)
+    async with bench.writer(stream=DeafOnce):
         await eventually(bench.stream_is_empty)
     assert await bench.ids() == ids
 
@@ -251,6 +270,20 @@ async def _spill_is_empty(bench: Bench) -> bool:
     return not bench.segments()
 
 
+async def test_a_schema_in_trouble_is_no_fault_of_the_entry(
+    bench: Bench, postgres_server: PostgresServer
+) -> None:
+    name = bench.database.split("/")[3].split("?")[0]
+    postgres_server.execute("ALTER TABLE reports RENAME TO elsewhere", name)
+    await bench.put(report_entry(), decision_entry("d_1"))
+    async with bench.writer():
+        await eventually(bench.stream_is_empty)
+        assert bench.segments()
+        postgres_server.execute("ALTER TABLE elsewhere RENAME TO reports", name)
+        await eventually(lambda: _spill_is_empty(bench))
+    assert [await bench.count(table) for table in ("reports", "decisions", "dead_letters")] == [1, 1, 0]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 async def test_postgres_away_goes_to_disk_and_comes_back_in_full(
     own_bench: Bench, own_postgres: PostgresServer, number: signal.Signals
@@ -274,7 +307,8 @@ async def test_postgres_away_goes_to_disk_and_comes_back_in_full(
 
 async def test_postgres_frozen_goes_to_disk(own_bench: Bench, own_postgres: PostgresServer) -> None:
     entries, ids = numbered(40)
-    async with own_bench.writer():
+    limits = WriterLimits(linger_s=0.01, retry_s=0.05, max_retry_s=0.2, write_timeout_s=1.0, block_ms=60_000)
+    async with own_bench.writer(limits):
         await own_bench.put(*entries[:20])
         await eventually(own_bench.stream_is_empty)
         own_postgres.freeze()
