@@ -385,11 +385,15 @@ async def test_a_redis_that_was_restarted_is_read_on(
         await eventually(lambda: _not_ready(writer))
         await own_valkey.start()
         await eventually(lambda: _ready(writer))
-        await connection.wait_connected(5)
+        await eventually(lambda: _connected(connection))
         await bench.put(decision_entry("d_2"))
         await eventually(bench.stream_is_empty)
     assert await bench.ids() == ["d_1", "d_2"]
     await connection.close()
+
+
+async def _connected(connection: RedisConnection) -> bool:
+    return connection.connected
 
 
 async def test_batches_keep_their_bounds(bench: Bench) -> None:
