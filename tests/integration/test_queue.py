@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from shared.store.connection import RedisConnection
-from shared.store.queue import Answer, Cancelled, DeadlineQueue, QueueBounds, Sleep
+from shared.store.queue import Answer, Cancelled, Claim, DeadlineQueue, QueueBounds, Sleep
 from tests.live_store import LiveStore
 from tests.queue_items import LEASE_MS, NOW, ROUTES, answers, claimed, hear, item, replies
 
@@ -103,8 +103,10 @@ async def test_a_lone_item_costs_a_sleeper_one_message_and_one_claim(
     assert await queue.claim(NOW, "w", "b1", ROUTES, LEASE_MS) == Sleep(1_000)
     await queue.admit(NOW + 10, [item("i", linger_ms=5)])
     assert await asyncio.wait_for(heard.get(), 5) == b"5"
+    await queue.admit(NOW + 10, [item("h", lane="third", linger_ms=5, deadline_ms=NOW + 9_000)])
     await queue.admit(NOW + 12, [item("j", lane="other", linger_ms=5)])  # up by then already
     assert [one.item for one in (await claimed(queue, "b2", NOW + 15)).items] == ["i"]
+    assert [one.item for one in (await claimed(queue, "b4", NOW + 15)).items] == ["h"]
     assert await queue.claim(NOW + 15, "w", "b3", ROUTES, LEASE_MS) == Sleep(2)
     assert heard.empty()
 
@@ -129,6 +131,34 @@ async def test_a_dead_sleeper_is_not_relied_upon(
     heard = await hear(store_connection, queue, "live")
     assert await queue.claim(NOW, "live", "b2", ROUTES, LEASE_MS) == Sleep(20)
     assert heard.empty()
+
+
+async def test_a_sleeper_that_is_long_overdue_is_not_relied_upon(
+    store_connection: RedisConnection, queue: DeadlineQueue
+) -> None:
+    heard = {worker: await hear(store_connection, queue, worker) for worker in ("stuck", "live")}
+    await queue.claim(NOW, "stuck", "b1", ROUTES, LEASE_MS)
+    await queue.claim(NOW + 900, "live", "b2", ROUTES, LEASE_MS)
+    await queue.admit(NOW + 1_100, [item("i")])  # 100 ms late: any moment now
+    (pong,) = await store_connection.trip([("PING",)])
+    assert pong
+    assert heard["live"].empty()
+    await queue.admit(NOW + 1_101, [item("j", lane="other")])
+    assert await asyncio.wait_for(heard["live"].get(), 5) == b"0"
+    assert heard["stuck"].empty()
+
+
+async def test_what_a_worker_takes_back_for_others_is_told_to_them(
+    store_connection: RedisConnection, queue: DeadlineQueue
+) -> None:
+    heard = await hear(store_connection, queue, "bosses")
+    await queue.admit(NOW, [item("i", route="boss", lane="boss|l")])
+    claim = await queue.claim(NOW, "w", "b1", {"boss": 4}, 5_000)
+    assert isinstance(claim, Claim)
+    assert await queue.claim(NOW, "bosses", "b2", {"boss": 4}, LEASE_MS) == Sleep(1_000)
+    await queue.settle("b1", claim.fence, [], final=True)
+    assert await queue.claim(NOW + 10, "other", "b3", ROUTES, LEASE_MS) == Sleep(1_000)
+    assert await asyncio.wait_for(heard.get(), 5) == b"0"
 
 
 async def test_only_one_of_many_sleepers_comes_for_a_lane(

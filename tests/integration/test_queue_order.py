@@ -118,6 +118,15 @@ async def test_a_drained_lane_leaves_nothing_and_fills_again(
         assert live_store.client.mget(queue.keys.depth, queue.keys.bytes) == [b"0", b"0"]
 
 
+async def test_a_remainder_that_fills_a_request_is_ready_at_once(queue: DeadlineQueue) -> None:
+    await queue.admit(NOW, [item(f"i{n}", questions=2, full=4, linger_ms=40) for n in range(5)])
+    for batch in ("b1", "b2"):
+        claim = await queue.claim(NOW, "w", batch, {"default": 4}, LEASE_MS)
+        assert isinstance(claim, Claim)
+        assert len(claim.items) == 2
+    assert await queue.claim(NOW, "w", "b3", {"default": 4}, LEASE_MS) == Sleep(40)
+
+
 # Drops and bounds
 
 
@@ -190,6 +199,32 @@ async def test_a_dead_workers_batch_is_claimed_again(
     assert (live_store.client.dump(queue.keys.replies("g")), live_store.client.keys("*")) == before
     assert await queue.settle("b3", again.fence, answers(again), final=True) == [True]
     assert [one.reply for one in await replies(store_connection, queue)] == [None, b"reply i"]
+
+
+async def test_a_batch_that_comes_back_joins_its_lane(queue: DeadlineQueue, live_store: LiveStore) -> None:
+    few = {"questions": 2, "full": 4, "linger_ms": 40}
+    await queue.admit(NOW, [item("i", **few), item("j", **few)])
+    await claimed(queue, "b1")
+    await queue.admit(NOW + LEASE_MS, [item("k", **few)])
+    # Seen by a worker that has no slot for it: it waits, full now, and everything about it expires.
+    no_slot = {"default": 0}
+    assert await queue.claim(NOW + LEASE_MS, "w", "b2", no_slot, LEASE_MS) == Sleep(1_000)
+    assert not live_store.client.exists(queue.keys.due("default"))
+    assert live_store.client.zcard(queue.keys.ready("default")) == 1
+    assert [name for name in live_store.client.keys("*") if live_store.client.pttl(name) < 0] == []
+    assert live_store.client.get(queue.keys.depth) == b"6"
+    assert names(await claimed(queue, "b3", NOW + LEASE_MS)) == ["i", "j", "k"]
+
+
+async def test_a_batch_that_comes_back_to_an_empty_queue_expires_too(
+    queue: DeadlineQueue, live_store: LiveStore
+) -> None:
+    await queue.admit(NOW, [item("i", questions=4, full=4)])
+    await claimed(queue, "b1")
+    live_store.client.delete(queue.keys.depth, queue.keys.bytes)  # as after an hour without admission
+    await queue.claim(NOW + LEASE_MS, "w", "b2", {"default": 0}, LEASE_MS)
+    assert [name for name in live_store.client.keys("*") if live_store.client.pttl(name) < 0] == []
+    assert live_store.client.mget(queue.keys.depth, queue.keys.bytes) == [b"4", b"7"]
 
 
 async def test_an_item_is_given_up_when_two_workers_died_with_it(

@@ -89,10 +89,11 @@ class QueueMachine(RuleBasedStateMachine):
         (reply,) = self.store.trip([command])
         return reply
 
-    @initialize(live=st.sets(st.sampled_from(WORKERS)))
-    def workers_start(self, live: set[str]) -> None:
+    @initialize(live=st.sets(st.sampled_from(WORKERS)), data=st.data(), waiting=st.integers(0, 12))
+    def begin(self, live: set[str], data: st.DataObject, waiting: int) -> None:
         for worker in live:
             self.worker_lives(worker)
+        self._admit([self._admission(data) for _ in range(waiting)])
 
     @rule(worker=st.sampled_from(WORKERS))
     def worker_lives(self, worker: str) -> None:
@@ -107,23 +108,40 @@ class QueueMachine(RuleBasedStateMachine):
             self.model.listening.discard(worker)
             self.woken.discard(worker)
 
-    @rule(ms=st.sampled_from([1, 3, 20, 90, 450, 1_100]))
+    @rule(ms=st.sampled_from([1, 1, 3, 20, 90, 450]))
     def time_passes(self, ms: int) -> None:
         self.model.now += ms
 
     @rule(data=st.data(), size=st.integers(1, 4))
     def admit(self, data: st.DataObject, size: int) -> None:
         admissions = [self._admission(data) for _ in range(size)]
-        if self.model.items and data.draw(st.booleans(), "again"):  # a trip that was repeated
-            admissions.append(self.model.items[min(self.model.items)].admission)
+        self._admit(admissions)
+
+    @rule(which=pick)
+    def admit_again(self, which: int) -> None:
+        """A trip that was repeated."""
+        if self.model.items:
+            self._admit([self.model.items[sorted(self.model.items)[which % len(self.model.items)]].admission])
+
+    def _admit(self, admissions: list[Admission]) -> None:
         expected = self.model.admit(admissions)
         reply = self.run(self.queue.admit_command(self.model.now, admissions))
         assert self.queue.parse_admit(reply) == expected
         self.admitted += [one for one, taken in zip(admissions, expected, strict=True) if taken]
 
+    @rule(data=st.data(), worker=st.sampled_from(WORKERS), ms=st.sampled_from([0, 5, 40]))
+    def flow(self, data: st.DataObject, worker: str, ms: int) -> None:
+        """What happens all the time: items come, are claimed and answered."""
+        self._admit([self._admission(data) for _ in range(2)])
+        self.model.now += ms
+        claims = len(self.claims)
+        self.claim(worker, 6, 3)
+        if len(self.claims) > claims:
+            self.settle(0, 1.0, True, 0, False)
+
     def _admission(self, data: st.DataObject) -> Admission:
         route = data.draw(st.sampled_from(ROUTES), "route")
-        deadline_ms = self.model.now + data.draw(st.sampled_from([10, 60, 600, 3_000]), "within")
+        deadline_ms = self.model.now + data.draw(st.sampled_from([10, 60, 600, 3_000, 3_000]), "within")
         while deadline_ms in self.deadlines:  # equal ones are served in no stated order
             deadline_ms += 1
         self.deadlines.add(deadline_ms)
@@ -142,8 +160,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         worker=st.sampled_from(WORKERS),
-        plain=st.sampled_from([0, 1, 6, 6]),
-        boss=st.sampled_from([0, 3, 3]),
+        plain=st.sampled_from([0, 1, 6, 6, 6]),
+        boss=st.sampled_from([0, 3, 3, 3]),
     )
     def claim(self, worker: str, plain: int, boss: int) -> None:
         self.batches += 1
@@ -157,15 +175,15 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         which=pick,
-        share=st.sampled_from([0.0, 0.5, 1.0]),
+        share=st.sampled_from([0.0, 0.5, 1.0, 1.0]),
         final=st.booleans(),
-        stale=st.sampled_from([0, 0, 0, 1]),
+        stale=st.sampled_from([0, 0, 0, 0, 1]),
         stray=st.booleans(),
     )
     def settle(self, which: int, share: float, final: bool, stale: int, stray: bool) -> None:
         if not self.claims:
             return
-        claim = self.claims[which % len(self.claims)]
+        claim = self.claims[-1 - which % min(3, len(self.claims))]
         items = [(item.item, item.gateway) for item in claim.items]
         chosen = items[: round(share * len(items))]
         if stray and self.admitted:
@@ -350,8 +368,8 @@ def test_scripts_do_what_the_reference_does(live_store: LiveStore) -> None:
     run_state_machine_as_test(
         QueueMachine,
         settings=settings(
-            max_examples=100,
-            stateful_step_count=40,
+            max_examples=80,
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),

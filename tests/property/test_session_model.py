@@ -46,6 +46,14 @@ class SessionMachine(RuleBasedStateMachine):
         if there:
             self.open("a", "")
 
+    @rule(present=st.dictionaries(entities, kinds, min_size=1), entity=entities)
+    def play(self, present: dict[str, str], entity: str) -> None:
+        """What happens all the time: a snapshot, a decision, its report."""
+        self.now += 700
+        self.telemetry(0, "cave", present, 0)
+        self.remember({entity: b"x"})
+        self.report(self.serial % 5, entity, 9_000)
+
     @rule(ms=st.sampled_from([1, 700, 5_000]))
     def time_passes(self, ms: int) -> None:
         self.now += ms
