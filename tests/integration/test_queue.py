@@ -46,7 +46,8 @@ async def test_every_item_is_answered_exactly_once(
             settled += sum(flags or [])
 
     queue.bounds = QueueBounds(max_attempts=1_000)
-    await asyncio.gather(*(gateway(name) for name in gateways), *(worker(n) for n in range(workers)))
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(gateway(name) for name in gateways), *(worker(n) for n in range(workers)))
 
     for name in gateways:
         answered = [reply.item for reply in await replies(store_connection, queue, name)]

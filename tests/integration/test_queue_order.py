@@ -119,12 +119,12 @@ async def test_a_drained_lane_leaves_nothing_and_fills_again(
 
 
 async def test_a_remainder_that_fills_a_request_is_ready_at_once(queue: DeadlineQueue) -> None:
-    await queue.admit(NOW, [item(f"i{n}", questions=2, full=4, linger_ms=40) for n in range(5)])
-    for batch in ("b1", "b2"):
+    await queue.admit(NOW, [item(f"i{n}", questions=2, full=4, linger_ms=40) for n in range(6)])
+    for batch in ("b1", "b2", "b3"):
         claim = await queue.claim(NOW, "w", batch, {"default": 4}, LEASE_MS)
         assert isinstance(claim, Claim)
         assert len(claim.items) == 2
-    assert await queue.claim(NOW, "w", "b3", {"default": 4}, LEASE_MS) == Sleep(40)
+    assert await queue.claim(NOW, "w", "b4", {"default": 4}, LEASE_MS) == Sleep(1_000)
 
 
 # Drops and bounds
