@@ -4,45 +4,27 @@ Fixtures: `live_store` is the emptied server, `store_connection` a connection in
 """
 
 import asyncio
-import ctypes
-import shutil
-import signal
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from functools import cached_property
-from pathlib import Path
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 
-from deploy.embedded.binaries import valkey_server
 from shared.store.connection import Command, RedisConnection, Reply, open_connection
+from tests.valkey import ValkeyServer
 
 CONNECT_S = 10
-_PR_SET_PDEATHSIG = 1
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 class LiveStore:
     """The server, the plain client that looks into it, and trips for tests that are not coroutines."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="muster-store-"))
-        socket = self._folder / "valkey.sock"
-        argv = [valkey_server(), "--port", "0", "--unixsocket", socket, "--save", "", "--dir", self._folder]
-        self._process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, preexec_fn=_die_with_parent)
-        self.url = f"unix://{socket}"
-        # It answers some milliseconds after its start.
-        patient = Retry(ConstantBackoff(0.02), 500, supported_errors=(redis.ConnectionError,))
-        self.client = redis.Redis.from_url(self.url, retry=patient)
-        self.client.ping()
+        self._server = ValkeyServer(options={"appendonly": "no"})
         self._runner = asyncio.Runner()
+        self._runner.run(self._server.start())
+        self.url = self._server.url
+        self.client = redis.Redis.from_url(self.url)
 
     @cached_property
     def connection(self) -> RedisConnection:
@@ -61,11 +43,9 @@ class LiveStore:
     def close(self) -> None:
         if "connection" in vars(self):
             self._runner.run(self.connection.close())
-        self._runner.close()
         self.client.close()
-        self._process.terminate()
-        self._process.wait(timeout=20)
-        shutil.rmtree(self._folder)
+        self._runner.run(self._server.remove())
+        self._runner.close()
 
 
 @pytest.fixture(scope="session")
