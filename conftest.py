@@ -1,3 +1,4 @@
 """Fixtures that every test may ask for. (Here at the root so that `tests` can be imported.)"""
 
-pytest_plugins = ["tests.live_store", "tests.own_valkey", "tests.postgres"]
+# Who imports another comes after it.
+pytest_plugins = ["tests.valkey", "tests.live_store", "tests.own_valkey", "tests.postgres"]
