@@ -125,6 +125,8 @@ class FaultProxy:
             while chunk := await source.read(CHUNK_BYTES):
                 await self._forward(chunk, target)
             await self._flowing.wait()
+            if target.is_closing():
+                return
             if target.can_write_eof():
                 target.write_eof()
             else:  # TLS has no half of an end

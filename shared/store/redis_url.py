@@ -47,6 +47,8 @@ def parse_redis_url(url: str) -> RedisUrl:
         raise ConfigError("Redis URL: host or port cannot be read") from None
     if parts.scheme not in _SCHEMES or (not parts.netloc and parts.scheme != "unix"):
         raise ConfigError("Redis URL: must begin with redis://host, rediss://host or unix:///path")
+    if "\0" in unquote(url):
+        raise ConfigError("Redis URL: holds a NUL")
     options = _options(parts.query)
     username, password = unquote(parts.username or ""), unquote(parts.password or "")
     if parts.fragment or (username and not password):
