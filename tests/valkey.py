@@ -1,4 +1,4 @@
-"""Valkey servers that a test may configure, stop, kill, freeze and start again, over a Unix socket and TCP."""
+"""Valkey servers that a test may configure, stop, kill, freeze and start again; by Unix socket and TCP."""
 
 import asyncio
 import shutil
@@ -19,7 +19,9 @@ READY_S = 20.0
 class ValkeyServer:
     """One server whose data outlive a stop; its port, if it has one, stays the same."""
 
-    def __init__(self, *, tcp: bool = False, password: str = "", options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *, tcp: bool = False, password: str = "", options: dict[str, str] | None = None
+    ) -> None:
         """`options` are the server's own, by name, besides those set here."""
         self.folder = Path(tempfile.mkdtemp(prefix="muster-valkey-"))  # short: a socket's path has 107 bytes
         self.socket = self.folder / "valkey.sock"
