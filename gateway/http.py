@@ -139,7 +139,7 @@ class Edge:
         """
         self._draining = True
         await self._until_unused(idle_s)
-        self.server.pre_shutdown()  # closes the connections that are idle, others after their reply
+        self.server.close_idle()
         await self._until_unused(answer_s)
 
     async def _until_unused(self, seconds: float) -> None:
@@ -193,6 +193,11 @@ class _JsonHandler(RequestHandler):
 
     __slots__ = ()
 
+    def close_if_idle(self) -> None:
+        """Close the connection unless a request is in progress on it."""
+        if not self._request_in_progress:
+            self.force_close()
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -216,3 +221,9 @@ class _JsonServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         return _JsonHandler(self, loop=self._loop, **self._kwargs)
+
+    def close_idle(self) -> None:
+        """Close the connections that nothing is asked on."""
+        for connection in self.connections:
+            if isinstance(connection, _JsonHandler):
+                connection.close_if_idle()
