@@ -17,7 +17,13 @@ from tests.stack import Up, ups
 from tests.waiting import eventually
 
 SLOTS = 4  # provider calls that one worker makes at a time, by default
-NO_FAULTS: dict[str, object] = {"latency_ms": 0, "error_rates": {}, "missing_rate": 0, "malformed_rate": 0}
+NO_FAULTS: dict[str, object] = {
+    "latency_ms": 0,
+    "error_rates": {},
+    "missing_rate": 0,
+    "malformed_rate": 0,
+    "drop_rate": 0,
+}
 
 
 class Platform:
@@ -81,9 +87,9 @@ class Platform:
         )
 
     @asynccontextmanager
-    async def redis(self) -> AsyncIterator["Redis[bytes]"]:
-        """A client of the platform's Redis."""
-        client: Redis[bytes] = Redis.from_url(self.up.stack().redis_url)
+    async def redis(self, url: str | None = None) -> AsyncIterator["Redis[bytes]"]:
+        """A client of the platform's Redis, or of the database at `url`."""
+        client: Redis[bytes] = Redis.from_url(url or self.up.stack().redis_url)
         try:
             yield client
         finally:

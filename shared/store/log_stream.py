@@ -7,9 +7,12 @@ import structlog
 from shared.errors import StoreReplyError
 from shared.store.connection import Command, RedisConnection, Reply
 from shared.store.keys import QueueKeys
+from shared.store.queue import QueueBounds
+from shared.store.replies import require_done
 
 GROUP = "log-writer"
 REPLY_TIMEOUT_S = 3.0
+LIFE_MS = QueueBounds().log_ttl_ms  # renewed by writers of answers and by us: gateways' own entries come bare
 
 _log = structlog.get_logger(__name__)
 
@@ -47,13 +50,14 @@ class LogStream:
         Deleted first: after a crash between the two a pending entry without payload is left, which is removed
         again, where an entry acknowledged and not deleted would stay for ever.
         """
-        replies = await self._connection.trip(
-            [("XDEL", self._key, *ids), ("XACK", self._key, GROUP, *ids), ("XLEN", self._key)],
-            timeout_s=REPLY_TIMEOUT_S,
-        )
-        for reply in replies:
-            if isinstance(reply, StoreReplyError):
-                raise reply
+        commands: list[Command] = [
+            ("XDEL", self._key, *ids),
+            ("XACK", self._key, GROUP, *ids),
+            ("XLEN", self._key),
+            ("PEXPIRE", self._key, LIFE_MS),
+        ]
+        replies = await self._connection.trip(commands, timeout_s=REPLY_TIMEOUT_S)
+        require_done(replies)
         length = replies[2]
         return length if isinstance(length, int) else 0
 
@@ -85,6 +89,7 @@ class LogStream:
         except StoreReplyError as exc:
             if not str(exc).startswith("BUSYGROUP"):  # another reader made it meanwhile
                 raise
+        await self._ask(("PEXPIRE", self._key, LIFE_MS), REPLY_TIMEOUT_S)
         _log.info("made the log stream's consumer group")
         return None
 

@@ -15,6 +15,7 @@ from tests.game_load import Exchange, Game, entity_codes, opened, playing, requi
 from tests.waiting import eventually
 
 LEASE_S = 1.0  # workers/claims.py: after this a silent worker's batch is anybody's
+WAIT_MS = 700  # longer than a worker sleeps by mistake, shorter than the deadline
 SLOW_MS = 300  # so that a worker has a batch in its hands whenever a signal comes
 
 
@@ -73,6 +74,20 @@ async def test_a_worker_frozen_mid_batch_changes_nothing_when_it_wakes(platform:
     assert taken_over(asked), "the worker had nothing in its hands"
     require_whole_replies([*load.exchanges, *asked])
     assert await require_complete_log(platform.postgres_url, [*load.exchanges, *asked]) == []
+
+
+async def test_without_a_worker_requests_are_busy_and_a_waking_one_pays_for_none(platform: Platform) -> None:
+    async with opened(*(Game(platform.url, f"workless-{n}") for n in range(6))) as games:
+        before = (await platform.provider_stats())["requests"]
+        with frozen(platform.pid("worker-1")), frozen(platform.pid("worker-2")):
+            waited = await asyncio.gather(*(game.decide(WAIT_MS) for game in games))
+        asked = [await game.decide() for game in games]
+        calls = (await platform.provider_stats())["requests"] - before
+    require_whole_replies(waited, WAIT_MS / 1000 + 1)
+    assert asked_codes(waited) == ["busy"] * 12
+    assert asked_codes(asked) == [None] * 12
+    assert calls <= len(asked)
+    assert await require_complete_log(platform.postgres_url, [*waited, *asked]) == []
 
 
 async def in_flight(redis: "Redis[bytes]") -> bool:
