@@ -4,11 +4,23 @@ A2G Security, "Local-profile request checks": a service on loopback is reachable
 developer's browser, so Host, Origin and Content-Type decide.
 """
 
+import re
 from collections.abc import Sequence
 
 from shared.errors import InputError
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "[::1]")
+
+
+def hosts_asked(target: str, hosts: Sequence[str]) -> Sequence[str]:
+    """The hosts that a request names: its target's, where that is a whole address, else its `Host` headers.
+
+    RFC 9112, 3.2.2: a server ignores `Host` when the target says who is meant.
+    """
+    _, scheme, rest = target.partition("://")
+    if target.startswith("/") or not scheme:
+        return hosts
+    return [re.split(r"[/?#]", rest, maxsplit=1)[0]]
 
 
 def host_allowed(hosts: Sequence[str]) -> bool:
@@ -32,6 +44,16 @@ def is_json(content_types: Sequence[str]) -> bool:
     return (
         len(content_types) == 1 and content_types[0].partition(";")[0].strip().lower() == "application/json"
     )
+
+
+def is_plain(content_encodings: Sequence[str]) -> bool:
+    """Whether the body is sent as it is: a compressed one could not be bounded before it is unpacked."""
+    return all(coding.strip().lower() in ("", "identity") for coding in content_encodings)
+
+
+def expects_continue(expectations: Sequence[str]) -> bool:
+    """Whether the sender holds its body back until it hears `100 Continue` (RFC 9110, 10.1.1)."""
+    return any(expectation.strip().lower() == "100-continue" for expectation in expectations)
 
 
 def timeout_ms(values: Sequence[str]) -> int | None:

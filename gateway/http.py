@@ -6,10 +6,11 @@ Use cases know nothing of HTTP: each is `async (Call) -> Reply`, so this layer s
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
-from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
+from aiohttp import HttpVersion11, web
+from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from multidict import CIMultiDict
 from prometheus_client import Counter
 
@@ -23,7 +24,9 @@ from shared.metrics import Metrics
 MAX_BODY_BYTES = 256 * 1024  # A2G Overview, "Transport"
 BODY_TIMEOUT_S = 10.0  # a body that has not arrived by then is not a game's
 KEEPALIVE_S = 75.0
+LINGER_S = 2.0  # how long a body that is refused is still taken in, so that its sender hears why
 DRAIN_POLL_S = 0.05
+_UNREAD = (408, 413)  # replies to a body that is not read to its end: nothing can follow it
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +67,13 @@ class Edge:
         self._counts: dict[tuple[str, int], Counter] = {}
         self._draining = False
         self._in_flight = 0
-        self.server = _JsonServer(self._handle, keepalive_timeout=KEEPALIVE_S, access_log=None)
+        self.server = _JsonServer(
+            self._handle,
+            keepalive_timeout=KEEPALIVE_S,
+            access_log=None,
+            lingering_time=LINGER_S,
+            auto_decompress=False,  # `_admitted` refuses compressed bodies
+        )
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         self._in_flight += 1
@@ -74,7 +83,7 @@ class Edge:
             self._in_flight -= 1
         self._count(request.path, reply.status)
         response = _response(reply)
-        if self._draining or reply.status == 413:
+        if self._draining or reply.status in _UNREAD:
             response.force_close()
         return response
 
@@ -111,14 +120,14 @@ class Edge:
         except StoreUnavailableError:
             return UNAVAILABLE
         except (web.RequestPayloadError, ConnectionError):
-            return error_reply(400, "the body cannot be read")
+            return error_reply(400, "the body cannot be read", Connection="close")
         except Exception:  # noqa: BLE001 -- the edge: the game gets JSON whatever it is, the operator the trace
             _log.exception("request failed", path=request.path, method=request.method)
             return error_reply(500, "internal error")
 
     def _admitted(self, request: web.BaseRequest) -> Route | Reply:
         headers = request.headers
-        if not checks.host_allowed(headers.getall("Host", ())):
+        if not checks.host_allowed(checks.hosts_asked(request.raw_path, headers.getall("Host", ()))):
             return error_reply(403, "this Host is not served")
         if not checks.origin_allowed(headers.getall("Origin", ()), self._port):
             return error_reply(403, "requests from this Origin are refused")
@@ -130,6 +139,8 @@ class Edge:
             return error_reply(405, "this endpoint takes " + ", ".join(methods), Allow=", ".join(methods))
         if request.method == "POST" and not checks.is_json(headers.getall("Content-Type", ())):
             return error_reply(415, "Content-Type must be application/json")
+        if request.method == "POST" and not checks.is_plain(headers.getall("Content-Encoding", ())):
+            return error_reply(415, "the body must not be compressed")
         return route
 
     async def drain(self, idle_s: float, answer_s: float) -> None:
@@ -165,6 +176,8 @@ async def _read_body(request: web.BaseRequest) -> bytes:
     content = request.content
     if content.is_eof() and content.total_bytes <= MAX_BODY_BYTES:
         return content.read_nowait()
+    if request.version >= HttpVersion11 and checks.expects_continue(request.headers.getall("Expect", ())):
+        await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     chunks: list[bytes] = []
     size = 0
     async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -198,6 +211,16 @@ class _JsonHandler(RequestHandler):
         if not self._request_in_progress:
             self.force_close()
 
+    def data_received(self, data: bytes) -> None:
+        """Take in what came; a body whose framing breaks half-way fails at once.
+
+        aiohttp queues the fault behind the request, whose handler would wait for the rest until it times out.
+        """
+        super().data_received(data)
+        request = self._current_request
+        if request is not None and self._messages and isinstance(self._messages[-1][0], _ErrInfo):
+            request.content.set_exception(web.RequestPayloadError("broken framing"))
+
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -214,6 +237,11 @@ class _JsonHandler(RequestHandler):
         )
         response.force_close()
         return response
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """Log a failure that is ours; a body whose framing its sender broke is not."""
+        if not isinstance(kwargs.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **kwargs)
 
 
 class _JsonServer(web.Server):

@@ -37,6 +37,23 @@ def test_other_hosts_are_refused(hosts: list[str]) -> None:
     assert not checks.host_allowed(hosts)
 
 
+@pytest.mark.parametrize(
+    ("target", "asked"),
+    [
+        ("/health", ["localhost"]),
+        ("*", ["localhost"]),
+        ("/a?b=http://evil.example/", ["localhost"]),
+        ("http://evil.example/health", ["evil.example"]),
+        ("HTTP://127.0.0.1:8787", ["127.0.0.1:8787"]),
+        ("http://127.0.0.1?@evil.example", ["127.0.0.1"]),
+        ("http://127.0.0.1@evil.example/", ["127.0.0.1@evil.example"]),
+        ("http:///health", [""]),
+    ],
+)
+def test_a_target_that_is_a_whole_address_goes_before_the_host_header(target: str, asked: list[str]) -> None:
+    assert checks.hosts_asked(target, ["localhost"]) == asked
+
+
 def test_only_the_own_console_may_be_the_origin() -> None:
     assert checks.origin_allowed([], 8787)
     assert checks.origin_allowed(["http://127.0.0.1:8787"], 8787)
@@ -51,6 +68,13 @@ def test_json_content_types() -> None:
     assert checks.is_json(["Application/JSON; charset=utf-8"])
     for types in ([], ["text/plain"], ["application/jsonp"], ["application/json", "text/plain"]):
         assert not checks.is_json(types), types
+
+
+def test_a_body_is_plain_unless_it_says_otherwise() -> None:
+    assert checks.is_plain([])
+    assert checks.is_plain(["Identity"])
+    for codings in (["gzip"], ["identity", "br"], ["gzip, identity"], ["unheard-of"]):
+        assert not checks.is_plain(codings), codings
 
 
 def test_the_callers_timeout_is_clamped() -> None:
