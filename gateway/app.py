@@ -3,7 +3,6 @@
 import asyncio
 import os
 import socket
-from collections.abc import Coroutine
 from ipaddress import ip_address
 
 import structlog
@@ -23,7 +22,7 @@ from shared.entropy import Entropy
 from shared.errors import ConfigError
 from shared.internal_http import InternalServer
 from shared.metrics import Metrics
-from shared.process import freeze
+from shared.process import essential, freeze
 from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.limits import PROTOCOL_VERSION
 from shared.protocol.secret_keys import SecretKeys
@@ -39,6 +38,7 @@ from shared.store.statics import StaticStore
 DRAIN_S = 10.0  # connections that a game keeps open hear of the end with its next request
 ANSWER_S = 31.0  # above the longest deadline of a decide request, 30 s (A2G-Timeout-Ms)
 BACKLOG = 2048
+FLUSH_S = 10.0  # how long a stopping gateway waits for a Redis that is away
 START_S = 10.0  # how long Redis may take to be there at start
 
 _log = structlog.get_logger(__name__)
@@ -56,12 +56,14 @@ class Gateway:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then drain. Raises ConfigError, StoreUnavailableError at start."""
         settings = self._settings
+        if settings.profile != "local":
+            raise ConfigError("MUSTER_PROFILE: this version serves the local profile only")
         listener = _listener(settings)
         port = int(listener.getsockname()[1])
         connection = open_connection(settings.redis_url, settings.redis_client)
         await connection.wait_connected(START_S)
         blocking = connection.blocking()
-        edge = Edge(self._routes(connection, blocking), SystemClock(), port, self._metrics)
+        edge = Edge(self._routes(connection, blocking, stop), SystemClock(), port, self._metrics)
         internal = InternalServer(lambda: connection.connected, self._metrics.registry)
         await internal.start(settings.internal_bind)
         server = await asyncio.get_running_loop().create_server(edge.server, sock=listener, backlog=BACKLOG)
@@ -79,7 +81,9 @@ class Gateway:
             await blocking.close()
             await connection.close()
 
-    def _routes(self, connection: RedisConnection, blocking: RedisConnection) -> dict[tuple[str, str], Route]:
+    def _routes(
+        self, connection: RedisConnection, blocking: RedisConnection, stop: asyncio.Event
+    ) -> dict[tuple[str, str], Route]:
         clock, config, metrics = SystemClock(), self._config, self._metrics
         gateway = os.urandom(6).hex()
         queue = DeadlineQueue(connection)
@@ -124,8 +128,7 @@ class Gateway:
             sessions=sessions, store=store, situations=situations, connection=connection, metrics=metrics
         )
         self._outbox = outbox
-        self._own(router.run(), "replies")
-        self._own(outbox.run(), "outbox")
+        self._tasks = [essential(router.run(), "replies", stop), essential(outbox.run(), "outbox", stop)]
         table: tuple[tuple[str, str, UseCase], ...] = (
             ("GET", "/health", self._health),
             ("POST", "/v1/session", OpenSession(sessions)),
@@ -149,11 +152,8 @@ class Gateway:
             },
         )
 
-    def _own(self, work: Coroutine[None, None, None], name: str) -> None:
-        self._tasks.append(asyncio.create_task(work, name=name))
-
     async def _finish(self) -> None:
-        await self._outbox.flush()
+        await self._outbox.drain(FLUSH_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

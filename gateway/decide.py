@@ -227,15 +227,15 @@ class DecideService:
                 if own.action is not None
             }
             commands.append(self._situations.remember_command(copy.session, chosen))
-        if admissions:
-            rows = {
-                entity.id: encode(_asked_row(entity, decide.rendered.observations[index]))
-                for index, entity in enumerate(entities)
-                if entity.parent is not None
-            }
+        rows = {
+            entity.id: encode(_asked_row(entity, decide.rendered.observations[index]))
+            for index, entity in enumerate(entities)
+            if entity.parent is not None
+        }
+        if rows:
             # Before admission: the worker that claims the items reads these rows.
-            if rows:
-                commands.append(self._situations.asked_command(copy.session, rows))
+            commands.append(self._situations.asked_command(copy.session, rows))
+        if admissions:
             commands.append(self._queue.admit_command(now_ms, admissions))
         return commands, encoded
 
@@ -303,6 +303,8 @@ class DecideService:
         if waiter.replies:
             total_us = (self._clock.now_ms() - decide.call.received_ms) * 1000
             self._overhead_seconds.observe(max(0, total_us - provider_us - linger_us) / 1e6)
+        if waiter.dropped:
+            decide.copy.renewed_ms = 0  # a worker may have missed the session's texts: they are put again
         for item, code in waiter.dropped:
             await self._answering.give_up(decide, [item], code)
         await self._answering.give_up(decide, list(decide.items), "unavailable")

@@ -128,6 +128,7 @@ def _digests(
 
 
 def _parents(ids: list[str], values: list[bytes | None]) -> dict[str, LastDecision]:
-    return {
+    read = {
         entity: decode_last(value) for entity, value in zip(ids, values, strict=True) if value is not None
     }
+    return {entity: last for entity, last in read.items() if last is not None}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from gateway.http import Call
 from gateway.reply import OK, UNKNOWN_SESSION, Reply
-from gateway.sessions import LOCAL, Sessions, local_session
+from gateway.sessions import LOCAL, SessionCopy, Sessions, local_session
 from shared import metric_defs
 from shared.clock import Clock
 from shared.decision_log import ReportEntry, encode_entry
@@ -58,8 +58,12 @@ class TakeReport:
         report = decode_report(call.body)
         session = local_session(report.client_id)
         now_ms = self._clock.now_ms()
+        # First of all: once the id is used up, nothing may keep the report from the log.
+        copy = self._sessions.known(report.client_id) or await self._sessions.load(report.client_id)
+        if copy is None:
+            return UNKNOWN_SESSION
         if report.decision_id is None:
-            return await self._log_only(session, report, now_ms)
+            return await self._log_only(copy, report, now_ms)
         claim = self._ids.verify(report.decision_id, session, report.entity_id, report.action, now_ms)
         if claim is None:
             return await self._ignored(session)
@@ -77,7 +81,7 @@ class TakeReport:
             return OK
         remembered = result is Reported.REMEMBERED
         self._counts["remembered" if remembered else "logged"].inc()
-        await self._log(session, report, now_ms, remembered=remembered)
+        await self._log(copy, report, now_ms, remembered=remembered)
         return OK
 
     async def _ignored(self, session: str) -> Reply:
@@ -87,24 +91,23 @@ class TakeReport:
         self._counts["ignored"].inc()
         return OK
 
-    async def _log_only(self, session: str, report: Report, now_ms: int) -> Reply:
+    async def _log_only(self, copy: SessionCopy, report: Report, now_ms: int) -> Reply:
         """A decision of the game's own policy: for training, never for memory."""
-        if await self._version(session) is None:
+        if await self._version(copy.session) is None:
             return UNKNOWN_SESSION
         self._counts["logged"].inc()
-        await self._log(session, report, now_ms, remembered=False)
+        await self._log(copy, report, now_ms, remembered=False)
         return OK
 
     async def _version(self, session: str) -> int | None:
         (reply,) = await self._connection.trip([self._store.version_command(session)])
         return self._store.parse_version(reply)
 
-    async def _log(self, session: str, report: Report, now_ms: int, *, remembered: bool) -> None:
-        copy = self._sessions.known(report.client_id) or await self._sessions.load(report.client_id)
+    async def _log(self, copy: SessionCopy, report: Report, now_ms: int, *, remembered: bool) -> None:
         entry = ReportEntry(
             at_ms=now_ms,
-            game=copy.game if copy is not None else "",
-            session=session,
+            game=copy.game,
+            session=copy.session,
             client_id=report.client_id,
             security_profile=LOCAL,
             decision_id=report.decision_id,

@@ -6,6 +6,7 @@ that it makes anyway.
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
@@ -14,7 +15,7 @@ from shared.clock import Clock
 from shared.config import Config
 from shared.decision_log import StaticEntry, encode_entry
 from shared.errors import StoreUnavailableError
-from shared.protocol.compiled import CompiledContexts
+from shared.protocol.compiled import CompiledContexts, CompiledManifest
 from shared.protocol.contexts import Contexts
 from shared.protocol.decide import DecideRequest, Entity
 from shared.protocol.manifest import Manifest, ParsedManifest
@@ -27,10 +28,10 @@ from shared.store.log_outbox import LogOutbox
 from shared.store.queue import Priority
 from shared.store.replies import require_done
 from shared.store.sessions import SessionRecord, SessionStore
-from shared.store.statics import Statics, StaticStore
+from shared.store.statics import KEPT_BYTES, Statics, StaticStore, memory_bytes
 
-KEPT_SESSIONS = 20_000  # copies in one gateway; plans and texts are shared between them
-KEPT_PLANS = 512
+COPY_BYTES = 2_048  # of a session whose plan others share
+LOGGED_TEXTS = 4_096  # texts of which this process knows that they are in the log
 MAX_CONTEXT_RACES = 8  # updates of one session that may overtake ours before we give up
 
 LOCAL: SecurityProfile = "local"
@@ -54,6 +55,7 @@ class SessionCopy:
     contexts: CompiledContexts
     routing: GameRouting
     renewed_ms: int
+    memory_bytes: int  # about what it keeps alive
     _scopes: dict[str | None, ScopePlan] = field(default_factory=dict)
     _places: dict[tuple[str, str | None], tuple[str, Priority]] = field(default_factory=dict)
 
@@ -83,6 +85,10 @@ class SessionCopy:
         )
 
 
+def _memory_bytes(copy: SessionCopy) -> int:
+    return copy.memory_bytes
+
+
 class Sessions:
     """Opens, changes and loads sessions of the local profile."""
 
@@ -102,9 +108,11 @@ class Sessions:
         self._outbox = outbox
         self._config = config
         self._clock = clock
-        self._copies: LRUCache[str, SessionCopy] = LRUCache(KEPT_SESSIONS)
-        self._plans: LRUCache[str, ManifestPlan] = LRUCache(KEPT_PLANS)
-        self._logged: LRUCache[tuple[str, str], bool] = LRUCache(KEPT_PLANS)
+        # Copies hold what is compiled: the first session to have it answers for the memory that it takes.
+        self._copies: LRUCache[str, SessionCopy] = LRUCache(KEPT_BYTES, getsizeof=_memory_bytes)
+        self._plans: WeakValueDictionary[str, ManifestPlan] = WeakValueDictionary()
+        self._contexts: WeakValueDictionary[tuple[str, str], CompiledContexts] = WeakValueDictionary()
+        self._logged: LRUCache[tuple[str, str], bool] = LRUCache(LOGGED_TEXTS)
 
     def known(self, client_id: str) -> SessionCopy | None:
         """This process's copy, which may be out of date; None when it has none."""
@@ -127,7 +135,8 @@ class Sessions:
 
     async def open(self, request: SessionRequest, parsed: ParsedManifest) -> None:
         """Create or replace the session of a client. Raises StoreUnavailableError."""
-        statics = self._statics.compile(parsed.manifest, parsed.contexts)
+        statics = Statics(parsed.manifest, parsed.contexts)
+        self._statics.keep(statics)
         record = SessionRecord(
             game=request.game,
             client_id=request.client_id,
@@ -163,30 +172,25 @@ class Sessions:
             if result is None:
                 return None
             if result.replaced:
-                await self._log_texts(copy.game, self._statics.compile(manifest, contexts))
+                await self._log_texts(copy.game, Statics(manifest, contexts))
                 return contexts
         raise StoreUnavailableError("the session's contexts change too fast")
 
     async def renew(self, copy: SessionCopy) -> None:
-        """Let a session that only decides live on, with its texts; cheap when it was renewed lately."""
+        """Let a session live on, with its texts, which Redis may have lost; cheap when it was done lately."""
         now_ms = self._clock.now_ms()
         if now_ms - copy.renewed_ms < self._store.ttl_ms // 4:
             return
         copy.renewed_ms = now_ms
-        contexts_hash = copy.contexts.contexts.hash
-        await self._connection.trip(
-            [
-                *self._store.renew_commands(copy.session),
-                *self._statics.renew_commands(copy.game, copy.plan.compiled.manifest.key, contexts_hash),
-            ]
-        )
+        texts = self._statics.put_commands(copy.game, copy.plan.compiled.manifest, copy.contexts.contexts)
+        await self._connection.trip([*self._store.renew_commands(copy.session), *texts])
 
     async def _put_texts(self, game: str, manifest: Manifest, contexts: Contexts) -> None:
         require_done(await self._connection.trip(self._statics.put_commands(game, manifest, contexts)))
 
     async def _log_texts(self, game: str, statics: Statics) -> None:
         """Send what rows name by hash to the log, once per process: a repeat is harmless."""
-        manifest, contexts = statics.manifest.manifest, statics.contexts.contexts
+        manifest, contexts = statics.manifest, statics.contexts
         now_ms = self._clock.now_ms()
         entries = (
             StaticEntry(now_ms, game, "manifest", manifest.hash, manifest.source.decode()),
@@ -198,9 +202,15 @@ class Sessions:
                 await self._outbox.write(encode_entry(entry))
 
     def _keep(self, session: str, record: SessionRecord, statics: Statics) -> SessionCopy:
+        memory = COPY_BYTES
         plan = self._plans.get(record.manifest_key)
-        if plan is None:
-            plan = self._plans[record.manifest_key] = ManifestPlan(statics.manifest)
+        contexts = self._contexts.get((record.manifest_key, record.contexts_hash))
+        if plan is None or contexts is None:
+            memory += memory_bytes(statics)
+            plan = plan or ManifestPlan(CompiledManifest(statics.manifest))
+            contexts = contexts or CompiledContexts(statics.contexts, statics.manifest)
+            self._plans[record.manifest_key] = plan
+            self._contexts[record.manifest_key, record.contexts_hash] = contexts
         game = self._config.game(record.game)
         copy = SessionCopy(
             session=session,
@@ -209,9 +219,10 @@ class Sessions:
             profile=LOCAL,
             version=record.version,
             plan=plan,
-            contexts=statics.contexts,
+            contexts=contexts,
+            memory_bytes=memory,
             routing=GameRouting(game.routes, game.priorities),
-            renewed_ms=self._clock.now_ms(),
+            renewed_ms=0,  # the next request renews: nobody knows when that was done last
         )
         self._copies[record.client_id] = copy
         return copy

@@ -69,4 +69,5 @@ class TakeTelemetry:
             self._sessions.forget(copy.client_id)
             return UNKNOWN_SESSION
         self._counts["taken" if taken else "outdated"].inc()
+        await self._sessions.renew(copy)
         return OK

@@ -5,7 +5,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 import structlog
 import uvloop
@@ -54,3 +54,19 @@ def freeze() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+
+
+def essential(work: Coroutine[None, None, None], name: str, stop: asyncio.Event) -> asyncio.Task[None]:
+    """Start work that the role cannot do without; if it ends by a fault, the role stops to be started anew.
+
+    A process that goes on without it would look alive and do nothing.
+    """
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("essential work ended", work=name, exc_info=error)
+            stop.set()
+
+    task = asyncio.create_task(work, name=name)
+    task.add_done_callback(ended)
+    return task

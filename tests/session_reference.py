@@ -29,9 +29,14 @@ class ReferenceSession:
     used: dict[str, int] = field(default_factory=dict)
 
     def open(self, record: SessionRecord) -> int:
-        if self.record is None or self.record.manifest_key != record.manifest_key:
+        same_game = self.record is not None and self.record.game == record.game
+        if self.record is None or not same_game or self.record.manifest_key != record.manifest_key:
             self.snapshot = None
-            self.asked.clear()
+            for situation in (self.asked, self.seen, self.counts):
+                situation.clear()
+        if not same_game:
+            for kept in (self.current, self.gone, self.memory, self.last):
+                kept.clear()
         self.version = max(record.created_ms, self.version + 1 if self.record is not None else 0)
         self.record = record
         return self.version

@@ -10,7 +10,7 @@ from shared.config import Config
 from shared.entropy import Entropy
 from shared.internal_http import InternalServer
 from shared.metrics import Metrics
-from shared.process import freeze
+from shared.process import essential, freeze
 from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.secret_keys import SecretKeys
 from shared.settings import Settings
@@ -51,8 +51,8 @@ class Worker:
         internal = InternalServer(lambda: connection.connected, self._metrics.registry)
         await internal.start(settings.internal_bind)
         claims = self._claims(connection, transport)
-        heartbeat = asyncio.create_task(claims.heartbeat())
-        claiming = asyncio.create_task(claims.run())
+        heartbeat = essential(claims.heartbeat(), "heartbeat", stop)
+        claiming = essential(claims.run(), "claims", stop)
         freeze()
         _log.info("worker claiming")
         try:

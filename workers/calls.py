@@ -58,7 +58,7 @@ class Calls:
         caps = Caps(entry.max_questions, entry.max_request_tokens, entry.isolates)
         states = {one.leader.work.item.session: one.leader.work.state for one in questions}
         first = questions[0].leader.work
-        static = first.session.texts.static(first.session.contexts.contexts, first.item.scope)
+        static = first.session.texts.static(first.session.contexts, first.item.scope)
         return plan_calls(
             [Asked(one, one.leader.work.item.session, one.leader.tokens) for one in questions],
             lambda session: estimated_tokens(len(states[session])),
@@ -68,7 +68,7 @@ class Calls:
 
     def least_ms(self, provider: str) -> int:
         """The time, in milliseconds, without which this provider is not asked."""
-        return self._latencies[provider].least_ms
+        return self._latencies[provider].least_ms(asyncio.get_running_loop().time())
 
     async def ask(self, batch: Batch, call: PlannedCall, provider: str) -> list[Result]:
         """Make one request and say what became of its questions; a failure is a result, not an error.
@@ -94,7 +94,7 @@ class Calls:
         finally:
             slots.release()
         if attempt.reply is not None:
-            self._latencies[provider].record(int(took_s * 1000))
+            self._latencies[provider].record(loop.time(), int(took_s * 1000))
         self._count(provider, len(call.questions), attempt, took_s)
         for work in {question.leader.work for question in call.questions}:
             work.provider_us += int(took_s * 1e6)
@@ -139,7 +139,7 @@ def model_request(call: PlannedCall) -> ModelRequest:
     first = pendings[0].work
     shared, own = _profiles(pendings)
     state = state_object(
-        first.session.texts.static(first.session.contexts.contexts, first.item.scope),
+        first.session.texts.static(first.session.contexts, first.item.scope),
         profiles_text(shared),
         first.session.texts.types({pending.ask.type for pending in pendings}),
         first.state if call.shared_state else "",
@@ -163,7 +163,7 @@ def _profiles(pendings: Sequence[Pending]) -> tuple[dict[str, str], list[str]]:
     used = {pending.ask.profile for pending in pendings if pending.ask.profile is not None}
     if not used:
         return {}, [""] * len(pendings)
-    contexts = {id(p.work.session.contexts): p.work.session.contexts.contexts for p in pendings}
+    contexts = {id(p.work.session.contexts): p.work.session.contexts for p in pendings}
     shared: dict[str, str] = {}
     for name in used:
         known = {_profile_text(one, name) for one in contexts.values()}
@@ -177,7 +177,7 @@ def _own_profile(pending: Pending, shared: Mapping[str, str]) -> str:
     name = pending.ask.profile
     if name is None or name in shared:
         return ""
-    return profiles_text({name: pending.work.session.contexts.contexts.profiles[name].text})
+    return profiles_text({name: pending.work.session.contexts.profiles[name].text})
 
 
 def _profile_text(contexts: Contexts, name: str) -> str | None:

@@ -37,7 +37,7 @@ class ClaimLoop:
         clock: Clock,
         worker: str,
     ) -> None:
-        """`slots` is by provider; `freed` is set when one of them comes free.
+        """`slots` is by provider; `freed` is set when one of them comes free, and wakes this loop.
 
         `least_ms` tells the time without which a provider is not asked: what has less left is dropped.
         """
@@ -51,16 +51,17 @@ class ClaimLoop:
         self._clock = clock
         self._worker = worker
         self._batch_numbers = count()
-        self._wake = asyncio.Event()
-        self._wake_after_ms = 0
+        self._wake_after_ms: int | None = None  # of the message that woke us, None without one
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Claim until `stop`, then finish the batches in hand."""
-        await self._connection.listen(self._queue.keys.wake(self._worker), self._woken)
+        await self._listen()
         while not self._stopping:
+            # Before looking at slots and queue: a sign that comes meanwhile must not be lost.
             self._freed.clear()
+            self._wake_after_ms = None
             caps = self._caps()
             if not any(caps.values()):
                 await self._freed.wait()
@@ -81,8 +82,16 @@ class ClaimLoop:
     def stop(self) -> None:
         """Claim nothing more; `run` returns when the batches in hand are done."""
         self._stopping = True
-        self._wake.set()
         self._freed.set()
+
+    async def _listen(self) -> None:
+        while not self._stopping:
+            try:
+                await self._connection.listen(self._queue.keys.wake(self._worker), self._woken)
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     async def heartbeat(self) -> None:
         """Keep the leases of the batches in hand, until cancelled."""
@@ -102,8 +111,6 @@ class ClaimLoop:
         }
 
     async def _claim(self, caps: Mapping[str, int]) -> Claim | Sleep:
-        # A wake-up that comes between the claim and the sleep must not be lost.
-        self._wake.clear()
         batch = f"{self._worker}-{next(self._batch_numbers)}"
         least_ms = min(self._least_ms(chain[0]) for chain in self._config.routing.values())
         return await self._queue.claim(
@@ -111,18 +118,22 @@ class ClaimLoop:
         )
 
     async def _sleep(self, wait_ms: int) -> None:
-        """Sleep on the wake channel; a message says how many milliseconds are left to sleep."""
-        try:
-            async with asyncio.timeout(wait_ms / 1000):
-                await self._wake.wait()
-        except TimeoutError:
-            return
-        if self._wake_after_ms > 0 and not self._stopping:
-            await asyncio.sleep(self._wake_after_ms / 1000)
+        """Sleep until the time is up, a slot comes free, or a message says how many ms are left to sleep."""
+        left_ms: int | None = wait_ms
+        while left_ms:
+            try:
+                async with asyncio.timeout(left_ms / 1000):
+                    await self._freed.wait()
+            except TimeoutError:
+                return
+            self._freed.clear()
+            left_ms, self._wake_after_ms = self._wake_after_ms, None
+            if self._stopping:
+                return
 
     def _woken(self, message: bytes) -> None:
         self._wake_after_ms = int(message)
-        self._wake.set()
+        self._freed.set()
 
     def _start(self, claim: Claim) -> None:
         provider = self._config.routing[claim.route][0]

@@ -62,8 +62,9 @@ class Flights:
             at += 1
             if group[0].scope is CacheScope.SESSION:
                 for flight, value in zip(group, self._store.parse_cached(replies[at]), strict=True):
-                    if value is not None:
-                        looks[flight] = decode_cached(value)
+                    cached = decode_cached(value) if value is not None else None
+                    if cached is not None:
+                        looks[flight] = cached
                 at += 1
         return looks
 
@@ -97,4 +98,6 @@ def _grouped(flights: Iterable[Flight]) -> list[list[Flight]]:
 
 
 def _read(look: StoredLook) -> CachedDecision | bool:
-    return decode_cached(look.value) if isinstance(look, Cached) else isinstance(look, Asked)
+    if isinstance(look, Cached):
+        return decode_cached(look.value) or True  # unreadable: asked anew, and written over
+    return isinstance(look, Asked)

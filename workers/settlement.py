@@ -110,6 +110,7 @@ class Settlement:
 
     async def _send_all(self) -> None:
         """Send until nothing gathers any more."""
+        gathered: list[_Settling] = []
         try:
             while self._gathered or self._after:
                 gathered, self._gathered = self._gathered, []
@@ -117,6 +118,9 @@ class Settlement:
                 await self._send(gathered, after)
         finally:
             self._sending = None
+            for one in gathered:
+                if not one.done.done() and one not in self._gathered:
+                    one.done.set_exception(StoreUnavailableError("settling ended"))  # nobody waits for ever
 
     async def _send(self, gathered: Sequence[_Settling], after: Sequence[Command]) -> None:
         settles = [

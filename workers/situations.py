@@ -74,12 +74,12 @@ class Situations:
         return works
 
     def _session(self, statics: Statics, read: SessionSituation) -> Session:
-        manifest = statics.manifest.manifest
+        manifest = statics.manifest
         situation = Situation(
             _known_types(unpack_snapshot(read.snapshot), manifest) if read.snapshot else EMPTY_SNAPSHOT,
             manifest,
-            {entity: decode_last(value) for entity, value in read.last.items()},
-            [decode_row(row) for row in read.asked.values()],
+            {entity: last for entity, value in read.last.items() if (last := decode_last(value))},
+            [row for value in read.asked.values() if (row := decode_row(value))],
             read.seen,
         )
         texts = self._texts.get(manifest.key)

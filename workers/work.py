@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from shared.protocol.compiled import CompiledContexts
+from shared.protocol.contexts import Contexts
 from shared.protocol.manifest import EntityType, Manifest
 from shared.protocol.situation import Situation
 from shared.scheduling.items import Ask, QueueItem
@@ -40,7 +40,7 @@ class Session(msgspec.Struct, eq=False):
     """One session in the batch: what its items share."""
 
     manifest: Manifest
-    contexts: CompiledContexts
+    contexts: Contexts
     texts: ManifestTexts
     situation: Situation
     memory: dict[str, str]  # entity → its reports, joined by newlines

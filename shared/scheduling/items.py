@@ -94,25 +94,34 @@ def encode(value: QueueItem | ItemReply | CachedDecision | AskedRow | LastDecisi
 
 
 def decode_item(data: bytes) -> QueueItem:
-    """Read a queue item; raises msgspec.MsgspecError for bytes that are not one, as all of these do."""
+    """Read a queue item; raises msgspec.MsgspecError for bytes that are not one."""
     return _ITEM_DECODER.decode(data)
 
 
 def decode_reply(data: bytes) -> ItemReply:
-    """Read a reply."""
+    """Read a reply; raises msgspec.MsgspecError for bytes that are not one."""
     return _REPLY_DECODER.decode(data)
 
 
-def decode_cached(data: bytes) -> CachedDecision:
-    """Read a cached decision."""
-    return _CACHED_DECODER.decode(data)
+def decode_cached(data: bytes) -> CachedDecision | None:
+    """Read a cached decision; None for what another version wrote: it counts as absent."""
+    try:
+        return _CACHED_DECODER.decode(data)
+    except msgspec.MsgspecError:
+        return None
 
 
-def decode_row(data: bytes) -> AskedRow:
-    """Read what a decide request said of an entity with a parent."""
-    return _ROW_DECODER.decode(data)
+def decode_row(data: bytes) -> AskedRow | None:
+    """Read what a decide request said of an entity with a parent; None as in `decode_cached`."""
+    try:
+        return _ROW_DECODER.decode(data)
+    except msgspec.MsgspecError:
+        return None
 
 
-def decode_last(data: bytes) -> LastDecision:
-    """Read an entity's latest decision."""
-    return _LAST_DECODER.decode(data)
+def decode_last(data: bytes) -> LastDecision | None:
+    """Read an entity's latest decision; None as in `decode_cached`."""
+    try:
+        return _LAST_DECODER.decode(data)
+    except msgspec.MsgspecError:
+        return None

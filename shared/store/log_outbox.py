@@ -3,6 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 import structlog
 
@@ -72,7 +73,7 @@ class LogOutbox:
     async def flush(self) -> bool:
         """Send what is held; whether all of it went."""
         while self._held:
-            batch = list(self._held)[:FLUSH_ENTRIES]
+            batch = list(islice(self._held, FLUSH_ENTRIES))
             if not await self._sent(batch):
                 return False
             for encoded in batch:
@@ -81,6 +82,16 @@ class LogOutbox:
                     self._held_bytes -= len(self._held.popleft())
             self._entries_gauge.set(len(self._held))
         return True
+
+    async def drain(self, seconds: float) -> None:
+        """Send what is held before the process ends, for at most `seconds`; say aloud what is lost then."""
+        until_s = asyncio.get_running_loop().time() + seconds
+        while not await self.flush():
+            if asyncio.get_running_loop().time() >= until_s:
+                self._dropped.inc(len(self._held))
+                _log.error("decision log entries lost: Redis is away at the end", entries=len(self._held))
+                return
+            await asyncio.sleep(RETRY_S)
 
     async def _sent(self, batch: Sequence[bytes], timeout_s: float | None = None) -> bool:
         """Whether Redis has all of them."""

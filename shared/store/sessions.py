@@ -46,9 +46,9 @@ class SessionStore:
     def open_command(self, session: str, record: SessionRecord) -> Command:
         """Create or replace a session's record, made at `record.created_ms`; `parse_open` reads the reply."""
         keys = SessionKeys(session)
-        kept = (keys.mem, keys.last, keys.used, keys.cur, keys.seen, keys.counts, keys.gone)
+        situation = (keys.snap, keys.asked, keys.counts, keys.seen)
+        kept = (keys.cur, keys.gone, keys.mem, keys.last, keys.used)
         fields = (
-            ("game", record.game),
             ("client_id", record.client_id),
             ("profile", record.profile),
             ("manifest_hash", record.manifest_hash),
@@ -56,11 +56,12 @@ class SessionStore:
             ("engine", record.engine),
         )
         return self._open.call(
-            [keys.session, keys.snap, keys.asked, *kept],
+            [keys.session, *situation, *kept],
             [
                 record.created_ms,
                 self.ttl_ms,
                 record.manifest_key,
+                record.game,
                 *(part for field in fields for part in field),
             ],
         )

@@ -1,10 +1,9 @@
-"""Manifests, scopes and profiles by their hash: Redis keeps the texts, processes keep them compiled."""
+"""Manifests, scopes and profiles by their hash: Redis keeps the texts, processes what they read from them."""
 
 from dataclasses import dataclass
 
 from cachetools import LRUCache
 
-from shared.protocol.compiled import CompiledContexts, CompiledManifest
 from shared.protocol.contexts import Contexts, load_contexts
 from shared.protocol.manifest import Manifest, load_manifest
 from shared.store.connection import Command, RedisConnection
@@ -12,25 +11,31 @@ from shared.store.keys import GameKeys
 from shared.store.replies import require_done
 from shared.store.sessions import SESSION_TTL_MS
 
-TEXT_TTL_MS = 2 * SESSION_TTL_MS  # texts outlive every session that names them
-KEPT = 512  # compiled texts in one process: some MB
+TEXT_TTL_MS = 2 * SESSION_TTL_MS  # every renewal of a session puts its texts again
+KEPT_BYTES = 128 << 20  # of memory in one process, as `memory_bytes` estimates it
+BYTES_PER_BYTE = 40  # what a manifest of many small parts takes in memory, read and compiled
 
 
 @dataclass(frozen=True, slots=True)
 class Statics:
-    """A session's compiled manifest and contexts."""
+    """What a session names by hash."""
 
-    manifest: CompiledManifest
-    contexts: CompiledContexts
+    manifest: Manifest
+    contexts: Contexts
+
+
+def memory_bytes(statics: Statics) -> int:
+    """About how much memory these and what is compiled from them take; a quarter of all kept at most."""
+    text_bytes = len(statics.manifest.source) + len(statics.contexts.source)
+    return min(KEPT_BYTES // 4, 4096 + BYTES_PER_BYTE * text_bytes)
 
 
 class StaticStore:
-    """Loads and compiles once; a hash names its text, so a kept copy never goes stale."""
+    """Reads once; a hash names its text, so what is kept never goes stale."""
 
     def __init__(self, connection: RedisConnection) -> None:
         self._connection = connection
-        self._manifests: LRUCache[str, CompiledManifest] = LRUCache(KEPT)
-        self._statics: LRUCache[tuple[str, str], Statics] = LRUCache(KEPT)
+        self._kept: LRUCache[tuple[str, str], Statics] = LRUCache(KEPT_BYTES, getsizeof=memory_bytes)
 
     def put_commands(self, game: str, manifest: Manifest, contexts: Contexts) -> list[Command]:
         """Commands that store both; the sessions that name them keep them alive."""
@@ -40,28 +45,13 @@ class StaticStore:
             ("SET", keys.contexts(contexts.hash), contexts.source, "PX", TEXT_TTL_MS),
         ]
 
-    def renew_commands(self, game: str, manifest_key: str, contexts_hash: str) -> list[Command]:
-        """Commands that let both live on."""
-        keys = GameKeys(game)
-        return [
-            ("PEXPIRE", keys.manifest(manifest_key), TEXT_TTL_MS),
-            ("PEXPIRE", keys.contexts(contexts_hash), TEXT_TTL_MS),
-        ]
-
-    def compile(self, manifest: Manifest, contexts: Contexts) -> Statics:
-        """The compiled form, from this process's copies where it has them."""
-        compiled = self._manifests.get(manifest.key)
-        if compiled is None:
-            compiled = self._manifests[manifest.key] = CompiledManifest(manifest)
-        kept = self._statics.get((manifest.key, contexts.hash))
-        if kept is None:
-            kept = Statics(compiled, CompiledContexts(contexts, compiled.manifest))
-            self._statics[manifest.key, contexts.hash] = kept
-        return kept
+    def keep(self, statics: Statics) -> None:
+        """Keep what a session was just opened with."""
+        self._kept[statics.manifest.key, statics.contexts.hash] = statics
 
     async def load(self, game: str, manifest_key: str, contexts_hash: str) -> Statics | None:
         """Both by name, None when Redis has lost one of them. Raises StoreUnavailableError."""
-        kept = self._statics.get((manifest_key, contexts_hash))
+        kept = self._kept.get((manifest_key, contexts_hash))
         if kept is not None:
             return kept
         keys = GameKeys(game)
@@ -71,4 +61,6 @@ class StaticStore:
         if not isinstance(manifest_source, bytes) or not isinstance(contexts_source, bytes):
             return None
         manifest = load_manifest(manifest_source)
-        return self.compile(manifest, load_contexts(contexts_source, manifest))
+        statics = Statics(manifest, load_contexts(contexts_source, manifest))
+        self.keep(statics)
+        return statics

@@ -58,10 +58,14 @@ class SessionMachine(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.now += ms
 
-    @rule(manifest=st.sampled_from("ab"), engine=st.sampled_from(["", "godot"]))
-    def open(self, manifest: str, engine: str) -> None:
+    @rule(
+        manifest=st.sampled_from("ab"),
+        engine=st.sampled_from(["", "godot"]),
+        game=st.sampled_from(["the game", "the game", "another"]),
+    )
+    def open(self, manifest: str, engine: str, game: str = "the game") -> None:
         record = SessionRecord(
-            "the game", "client", "local", manifest, "sha256:" + manifest, "contexts", engine, self.now
+            game, "client", "local", manifest, "sha256:" + manifest, "contexts", engine, self.now
         )
         version = self.model.open(record)
         assert self.sessions.parse_open(self.run(self.sessions.open_command(SESSION, record))) == version

@@ -3,15 +3,18 @@
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
 from shared.config import ProviderConfig, prices_of
 from shared.scheduling.tokens import cost_nanousd
 from workers.providers.base import Answer, ModelRequest, NoAnswer, ProviderReply, Usage
 from workers.providers.caps import check_request, unaskable
 from workers.providers.credentials import ProviderKey, read_key
-from workers.providers.errors import ProviderCredentialsError, ProviderError
+from workers.providers.errors import ProviderCredentialsError, ProviderError, ProviderMalformedError
 from workers.providers.registry import KINDS
 from workers.providers.transport import ProviderTransport
+
+_log = structlog.get_logger(__name__)
 
 
 class Attempt(msgspec.Struct, frozen=True):
@@ -78,6 +81,13 @@ class ProviderClient:
             reply = self._kind.parse_response(request, got.status, got.headers, got.body)
         except ProviderError as error:
             return self._failed(request, error)
+        except (ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+            # A kind reads what a stranger sent: whatever it stumbles over is one bad reply, not a lost batch.
+            _log.exception("a reply could not be read", provider=self.name)
+            unread = ProviderMalformedError(
+                f"the reply could not be read ({type(error).__name__})", billed=True
+            )
+            return self._failed(request, unread)
         # Some servers always count zero: what they read is then our estimate (PROVIDERS, sparrow-decider).
         estimated = reply.usage.input_tokens == 0
         usage = Usage(input_tokens=request.estimated_tokens) if estimated else reply.usage

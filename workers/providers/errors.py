@@ -136,7 +136,7 @@ def _until_date_ms(retry_at: str | None, now: str | None) -> int | None:
         return None
     try:
         wait = parsedate_to_datetime(retry_at) - parsedate_to_datetime(now)
-    except (ValueError, TypeError):  # no date, or one of them without a zone
+    except (ValueError, TypeError, OverflowError):  # no date, none that exists, or one without a zone
         return None
     return int(min(max(wait.total_seconds() * 1_000, 0), MAX_RETRY_AFTER_MS))
 

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from shared.protocol.compiled import CompiledContexts
 from shared.protocol.manifest import parse_manifest
 from shared.protocol.situation import EMPTY_SNAPSHOT, Situation
 from shared.scheduling.batches import Call, Question
@@ -58,7 +57,7 @@ def work(
     )
     owner = Session(
         manifest=parsed.manifest,
-        contexts=CompiledContexts(parsed.contexts, parsed.manifest),
+        contexts=parsed.contexts,
         texts=ManifestTexts(parsed.manifest),
         situation=Situation(EMPTY_SNAPSHOT, parsed.manifest, {}),
         memory={},
