@@ -52,6 +52,7 @@ class Keeper:
         self._established_at: float | None = None  # of the session that runs
         self._sessions = 0  # that were established
         self._failure: Exception | None = None
+        self._closed = False
         self._tried = asyncio.Event()  # the first attempt has ended, one way or the other
         self._settled = asyncio.Event()  # established once, or refused by the server
         self._task = self._loop.create_task(self._run(), name=f"connection to {where}")
@@ -72,11 +73,12 @@ class Keeper:
     async def wait_connected(self, timeout_s: float) -> None:
         """See `RedisConnection.wait_connected`."""
         await _within(self._settled, timeout_s)
-        if not self._sessions:
+        if not self._sessions or self._closed:
             raise self.unavailable() from self._failure
 
     async def close(self) -> None:
         """End the session and the task."""
+        self._closed = True
         self._failure = StoreUnavailableError("closed")
         self._tried.set()
         self._settled.set()

@@ -20,6 +20,7 @@ from shared.store.redis_url import RedisUrl
 Push = list[Any]
 
 _MORE: Final = object()  # the reader has no complete reply
+_UNTOLD_S: Final = 0.1  # for the end of a socket that may not be told
 _LOOK_AGAIN_S: Final = 0.005  # bounds the work of looking through many trips that expire one after the other
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
 
@@ -57,6 +58,7 @@ class Node(asyncio.Protocol):
         self._alarm_at = math.inf
         self._transport: asyncio.Transport | None = None
         self._loss: StoreUnavailableError | None = None
+        self.opened = False  # whether `connect_node` came to its end
         self.lost: asyncio.Future[StoreUnavailableError] = self._loop.create_future()
         self._closed = self._loop.create_future()
 
@@ -101,7 +103,8 @@ class Node(asyncio.Protocol):
         """Give it up, and return when the socket is closed."""
         self.abandon("closed")
         if self._transport is not None:
-            await self._closed
+            # uvloop never tells a protocol whose connecting was cancelled that it closed its socket.
+            await asyncio.wait([self._closed], timeout=None if self.opened else _UNTOLD_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # which a stream's is
@@ -191,9 +194,11 @@ async def connect_node(node: Node, where: RedisUrl) -> None:
     loop = asyncio.get_running_loop()
     if where.path:
         await loop.create_unix_connection(lambda: node, where.path)
+        node.opened = True
         return
     context = ssl.create_default_context(cafile=where.ca_file or None) if where.tls else None
     transport, _ = await loop.create_connection(lambda: node, where.host, where.port, ssl=context)
+    node.opened = True
     raw = transport.get_extra_info("socket")
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEPALIVE.items():

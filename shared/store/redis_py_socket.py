@@ -47,8 +47,12 @@ class DriverSocket:
             raise StoreUnavailableError("closed")
         try:
             opening.result()
-        except (AuthenticationError, ResponseError) as exc:
-            raise StoreReplyError(_text(exc)) from exc
+        except RedisError as exc:
+            # Over a Unix socket redis-py wraps the server's refusal in a ConnectionError.
+            for told in (exc, exc.__cause__):
+                if isinstance(told, AuthenticationError | ResponseError):
+                    raise StoreReplyError(_text(told)) from exc
+            raise
 
     async def exchange(self, sent: bytes, count: int) -> list[Any]:
         """Send encoded commands, read their `count` replies. After an exception it must be aborted."""
