@@ -36,7 +36,7 @@ from shared.store.replies import require_done
 from shared.store.situations import SituationStore
 
 MAX_RELOADS = 3  # a session that changes more often than that within one request is taken as unknown
-USUAL_TRIP_MS = 1_000  # ConnectionOptions.trip_s
+USUAL_TRIP_MS = 1_000  # what the connection grants a trip by itself
 TAKE_BACK_S = 0.2  # at the deadline a Redis that does not answer is not waited for
 ON_ITS_WAY_S = 0.06  # at the deadline, how long a reply that is already on the stream may take to be read
 

@@ -112,9 +112,9 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file.
 
-    `routing` maps a route to its chain of providers, first asked first. Today a route's first provider is
-    the one asked: `failover` is checked and used by nothing yet. `concurrency` is the number of provider
-    calls that one worker has in flight.
+    `routing` maps a route to its chain of providers, first asked first; with `failover` the next one is asked
+    when a call fails and time is left. `concurrency` is the number of calls that one worker has in flight
+    with each provider.
     """
 
     providers: dict[str, ProviderConfig]

@@ -39,6 +39,7 @@ MAX_SCOPE_CHARS: Final = 4000
 MAX_PROFILE_CHARS: Final = 1000
 MIN_CACHE_TTL_MS: Final = 1000
 MAX_CACHE_TTL_MS: Final = 600_000
+MAX_CACHE_ENTRIES: Final = 256  # of a key, or of thresholds; ours: every digest walks them
 
 MAX_DECIDE_ENTITIES: Final = 16  # (A2G Decide, "Request")
 MAX_EPOCH: Final = 2**63 - 1  # what the decision log's column holds; echoed exactly

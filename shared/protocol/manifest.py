@@ -35,6 +35,7 @@ from shared.protocol.fields import FieldType, parse_fields
 from shared.protocol.limits import (
     DEFAULT_DECISION_TTL_MS,
     MAX_ACTIONS,
+    MAX_CACHE_ENTRIES,
     MAX_CACHE_TTL_MS,
     MAX_CHOICE_CHARS,
     MAX_DECISION_TTL_MS,
@@ -254,6 +255,8 @@ def _parse_cache(
 def _parse_cache_key(raw: object, path: str) -> tuple[str, ...]:
     if not isinstance(raw, list):
         raise fault(path, "must be an array of field names")
+    if len(raw) > MAX_CACHE_ENTRIES:
+        raise fault(path, f"must have at most {MAX_CACHE_ENTRIES} entries")
     entries: dict[str, None] = {}
     for entry in raw:
         if not isinstance(entry, str):
@@ -272,6 +275,8 @@ def _parse_buckets(raw: object, key: tuple[str, ...], path: str) -> dict[str, tu
             raise fault(place, "is not in key")
         if not isinstance(written, list):
             raise fault(place, "must be an array of ascending thresholds")
+        if len(written) > MAX_CACHE_ENTRIES:
+            raise fault(place, f"must have at most {MAX_CACHE_ENTRIES} thresholds")
         thresholds = [require_number(threshold, place) for threshold in written]
         if any(low >= high for low, high in pairwise(thresholds)):
             raise fault(place, "thresholds must ascend")

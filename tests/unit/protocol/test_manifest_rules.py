@@ -309,3 +309,31 @@ def test_ten_thousand_levels_are_refused() -> None:
 
 def test_a_number_no_double_can_hold_is_refused() -> None:
     assert "range of a double" in problem(bee() | {"extra": 10**400})
+
+
+def test_a_cache_key_of_endless_length_is_refused() -> None:
+    manifest = {
+        "entity_types": {
+            "bee": {
+                "actions": {"idle": "Stay"},
+                "fields": {"hp": "number"},
+                "cache": {"key": [f"scope.f{n}" for n in range(257)]},
+            }
+        }
+    }
+    with pytest.raises(InputError, match=r"entity_types\.bee\.cache\.key: must have at most 256 entries"):
+        parse_manifest(manifest)
+
+
+def test_endless_thresholds_are_refused() -> None:
+    manifest = {
+        "entity_types": {
+            "bee": {
+                "actions": {"idle": "Stay"},
+                "fields": {"hp": "number"},
+                "cache": {"key": ["hp"], "buckets": {"hp": list(range(257))}},
+            }
+        }
+    }
+    with pytest.raises(InputError, match=r"buckets\.hp: must have at most 256 thresholds"):
+        parse_manifest(manifest)
