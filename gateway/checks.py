@@ -5,7 +5,6 @@ developer's browser, so Host, Origin and Content-Type decide.
 """
 
 import re
-import re
 from collections.abc import Sequence
 
 from shared.errors import InputError
