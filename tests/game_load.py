@@ -107,11 +107,19 @@ class Client:
 class Game:
     """One session: its connection, its requests in order, what came of them.
 
-    A request asks for `entities` creatures; the last of them has one legal action, which the gateway answers.
+    A request asks for `entities` creatures; with `own`, the last of them has one legal action, which the
+    gateway answers by itself.
     """
 
     def __init__(
-        self, url: str, client_id: str, kind: str = "bat", entities: int = 3, game: str = "Lango"
+        self,
+        url: str,
+        client_id: str,
+        kind: str = "bat",
+        entities: int = 3,
+        game: str = "Lango",
+        *,
+        own: bool = True,
     ) -> None:
         self.client_id = client_id
         self.game = game
@@ -119,6 +127,7 @@ class Game:
         self.exchanges: list[Exchange] = []
         self._kind = kind
         self._entities = entities
+        self._own = own
         self._chance = Random(client_id)
         self._epoch = 0
 
@@ -132,7 +141,8 @@ class Game:
         self._epoch += 1
         request = json.loads(decide_body(self.client_id, self._kind, self._entities, self._chance))
         request["epoch"] = self._epoch
-        request["entities"][-1]["legal_actions"] = ["idle"]
+        if self._own:
+            request["entities"][-1]["legal_actions"] = ["idle"]
         exchange = await self.client.post("/v1/decide", request, timeout_ms)
         self.exchanges.append(exchange)
         return exchange

@@ -66,9 +66,18 @@ async def test_away_and_the_log_writer_killed_meanwhile(platform: Platform, away
 async def test_killed_it_costs_no_row(platform: Platform) -> None:
     async with playing(platform.url, "postgres-killed") as load:
         os.kill(platform.pid("postgres"), signal.SIGKILL)
-        await load.answered(48)
-        os.kill(platform.pid("scheduler"), signal.SIGKILL)
-        await load.answered(48)
+        await load.answered(72)
     require_whole_replies(load.exchanges)
     assert set().union(*(one.sources for one in load.exchanges)) == {"AI"}
+    assert await require_complete_log(platform.postgres_url, load.exchanges) == []
+
+
+async def test_the_log_writer_killed_with_rows_in_its_hands_loses_none(platform: Platform) -> None:
+    async with playing(platform.url, "writer-killed") as load:
+        with frozen(platform.pid("postgres")):
+            await load.answered(36)  # a second, of the six that it waits for the commit
+            os.kill(platform.pid("scheduler"), signal.SIGKILL)
+            await load.answered(12)
+        await load.answered(12)
+    require_whole_replies(load.exchanges)
     assert await require_complete_log(platform.postgres_url, load.exchanges) == []

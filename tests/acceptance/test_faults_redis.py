@@ -110,19 +110,26 @@ async def in_flight(platform: Platform, game: Game) -> "asyncio.Task[Exchange]":
 
 async def test_frozen_for_three_seconds(platform: Platform) -> None:
     now = asyncio.get_running_loop().time
-    other = Game(platform.url, "redis-frozen-other")
-    async with load_and_probe(platform, "redis-frozen") as (load, probe), opened(other):
+    other, admitted = (
+        Game(platform.url, "redis-frozen-other"),
+        Game(platform.url, "redis-frozen-admitted", own=False),
+    )
+    async with load_and_probe(platform, "redis-frozen") as (load, probe), opened(other, admitted):
+        await admitted.decide()
         pids = platform.pids()
         hurried = await in_flight(platform, other)
         with frozen(platform.pid("valkey")):
             away_s = now()
             refused = await refusals(platform, probe)
-            hasty = await probe.decide(SHORT_MS)
+            hasty, given_up = await asyncio.gather(probe.decide(SHORT_MS), admitted.decide())
             await asyncio.sleep(away_s + AWAY_S - now())
             back_s = now()
         after = await recovered(load, back_s)
     require_whole_replies([await hurried, hasty], SHORT_MS / 1000 + FROZEN_SLACK_S)
     require_refused(refused, TRIP_S + FROZEN_SLACK_S)
+    # Its admission stood in the connection when Redis went on, and right behind it that it was given up.
+    assert entity_codes([given_up]) == ["unavailable"] * 3
+    assert await require_complete_log(platform.postgres_url, admitted.exchanges) == []
     require_prompt_fallbacks(made_within(load, away_s + 0.05, back_s - TRIP_S), TRIP_S + FROZEN_SLACK_S)
     assert set().union(*(one.sources for one in after)) == {"AI"}
     require_whole_replies(load.exchanges)
