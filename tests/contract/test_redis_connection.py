@@ -1,11 +1,13 @@
 """What every Redis connection does, whichever kind it is, over a Unix socket and TCP."""
 
 import asyncio
+import gc
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
 from shared.errors import StoreReplyError, StoreUnavailableError
 from shared.settings import RedisClient
@@ -21,10 +23,29 @@ def kind(request: pytest.FixtureRequest) -> RedisClient:
     return request.param
 
 
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[ValkeyServer, "redis.Redis[bytes]"]]:
+    """One server for all, and a plain client that tidies it up."""
+    server = ValkeyServer(
+        tcp=True, password=PASSWORD, options={"enable-debug-command": "local", "appendonly": "no"}
+    )
+    gc.freeze()  # each test collects what it left, and need not look through what was there before
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        with redis.Redis.from_url(server.url) as client:
+            yield server, client
+        runner.run(server.remove())
+    gc.unfreeze()
+
+
 @pytest.fixture
-async def server(make_valkey: Callable[..., ValkeyServer]) -> ValkeyServer:
-    server = make_valkey(tcp=True, password=PASSWORD, options={"enable-debug-command": "local"})
-    await server.start()
+def server(running: tuple[ValkeyServer, "redis.Redis[bytes]"]) -> ValkeyServer:
+    """Without data, scripts and users."""
+    server, client = running
+    client.client_unpause()
+    client.flushall()
+    client.script_flush()
+    client.acl_deluser("ann")
     return server
 
 
@@ -298,14 +319,18 @@ class TestEntering:
             assert took_s < 0.1
 
     async def test_a_password_that_becomes_right_is_let_in(
-        self, server: ValkeyServer, connection: RedisConnection, kind: RedisClient
+        self, make_valkey: Callable[..., ValkeyServer], kind: RedisClient
     ) -> None:
-        async with opened(f"unix://:next@{server.socket}", kind, up=False) as early:
-            with pytest.raises(StoreUnavailableError):
-                await early.wait_connected(5)
-            await connection.trip([("CONFIG", "SET", "requirepass", "next")])
-            await works_again(early)
-            assert await early.trip([("ECHO", "in")]) == [b"in"]
+        server = make_valkey()
+        await server.start()
+        async with opened(server.url, kind) as inside:
+            await inside.trip([("CONFIG", "SET", "requirepass", "other")])
+            async with opened(f"unix://:next@{server.socket}", kind, up=False) as early:
+                with pytest.raises(StoreUnavailableError):
+                    await early.wait_connected(5)
+                await inside.trip([("CONFIG", "SET", "requirepass", "next")])
+                await works_again(early)
+                assert await early.trip([("ECHO", "in")]) == [b"in"]
 
     async def test_trips_made_at_once_wait_for_the_first_connection(
         self, url: str, kind: RedisClient
