@@ -26,12 +26,12 @@ from shared.protocol.decision_ids import DecisionIds
 from shared.protocol.messages import decode_client_id
 from shared.protocol.situation import AskedRow, LastDecision
 from shared.scheduling.items import Answer, Ask, QueueItem, encode
-from shared.scheduling.routing import lane_name
+from shared.scheduling.routing import Priority, lane_name
 from shared.store.connection import Command, RedisConnection
 from shared.store.connection import Reply as StoreReply
 from shared.store.keys import game_tag
 from shared.store.log_outbox import LogOutbox
-from shared.store.queue import Admission, Cancelled, DeadlineQueue, Priority
+from shared.store.queue import Admission, Cancelled, DeadlineQueue
 from shared.store.replies import require_done
 from shared.store.situations import SituationStore
 

@@ -21,11 +21,10 @@ from shared.protocol.decide import DecideRequest, Entity
 from shared.protocol.manifest import Manifest, ParsedManifest
 from shared.protocol.messages import ContextUpdate
 from shared.protocol.session import SessionRequest
-from shared.scheduling.routing import GameRouting
+from shared.scheduling.routing import GameRouting, Priority
 from shared.scheduling.sharing import SecurityProfile
 from shared.store.connection import RedisConnection
 from shared.store.log_outbox import LogOutbox
-from shared.store.queue import Priority
 from shared.store.replies import require_done
 from shared.store.sessions import SessionRecord, SessionStore
 from shared.store.statics import KEPT_BYTES, Statics, StaticStore, memory_bytes

@@ -20,12 +20,10 @@ import yaml
 from msgspec import Meta
 
 from shared.errors import ConfigError
+from shared.scheduling.routing import DEFAULT_ROUTE, PriorityName
 
 ProviderKind = Literal["systemone"]  # one entry per line of `workers.providers.registry`
-Priority = Literal["critical", "high", "normal", "background"]
 
-PRIORITIES: tuple[Priority, ...] = ("critical", "high", "normal", "background")  # strictest first
-DEFAULT_ROUTE = "default"
 MAX_OPTIONS = 255  # of one choice question, at every known provider
 ISOLATING_HOSTS = frozenset({"api.typesafe.ai"})  # known to evaluate each question on its own
 
@@ -87,7 +85,7 @@ class GameConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """
 
     routes: dict[str, str] = {}
-    priorities: dict[str, Priority] = {}
+    priorities: dict[str, PriorityName] = {}
     weight: Annotated[int, Meta(ge=1, le=1_000)] = 1
 
 

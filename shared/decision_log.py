@@ -87,7 +87,7 @@ class StaticEntry(msgspec.Struct, array_like=True, frozen=True, tag="s"):
     game: str
     kind: Literal["manifest", "contexts"]
     hash: str
-    source: str  # canonical JSON
+    source: str  # compact JSON
 
 
 LogEntry = DecisionEntry | ReportEntry | StaticEntry

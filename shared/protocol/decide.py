@@ -39,11 +39,6 @@ class Entity(msgspec.Struct, kw_only=True, gc=False):
     legal_mask: int = 0
 
 
-def entity_type_of(entity: Entity) -> EntityType:
-    """The declared type of a decoded entity; O(1)."""
-    return entity.entity_type
-
-
 class DecideRequest(msgspec.Struct, kw_only=True, gc=False):
     """A valid decide request. `scope_state` is a Struct of the chain's fields, root first, as attributes
     `fields.attribute(i)`; None when no scope is named."""

@@ -47,7 +47,6 @@ class QueueItem(msgspec.Struct, array_like=True, frozen=True):
     world_state: str  # JSON object text, "" when the manifest declares no world fields
     scope_state: str  # likewise for the scope chain's fields
     asks: list[Ask]
-    traceparent: str | None = None
 
 
 class CachedDecision(msgspec.Struct, array_like=True, frozen=True):

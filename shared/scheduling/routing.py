@@ -6,12 +6,13 @@ itself where the route's provider reads questions jointly.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-PRIORITY_CLASSES = ("critical", "high", "normal", "background")  # by class, 0 first
+PriorityName = Literal["critical", "high", "normal", "background"]
+PRIORITY_CLASSES: tuple[PriorityName, ...] = get_args(PriorityName)  # by class, 0 first and most urgent
 DEFAULT_ROUTE = "default"
 Priority = Literal[0, 1, 2, 3]
-PRIORITY_OF: Mapping[str, Priority] = {"critical": 0, "high": 1, "normal": 2, "background": 3}
+PRIORITY_OF: Mapping[PriorityName, Priority] = {"critical": 0, "high": 1, "normal": 2, "background": 3}
 DEFAULT_CLASS: Priority = 2
 
 
@@ -20,7 +21,7 @@ class GameRouting:
     """One game's own choices: entity type or `profile:<name>` → route name, or → priority class."""
 
     routes: Mapping[str, str]
-    priorities: Mapping[str, str]
+    priorities: Mapping[str, PriorityName]
 
     def place(self, entity_type: str, profile: str | None) -> tuple[str, Priority]:
         """The route and class of an entity; a profile's own entry wins over its type's."""
@@ -33,9 +34,9 @@ class GameRouting:
         return route, priority
 
 
-def lane_name(route: str, game_tag: str, manifest_hash: str, texts_hash: str, session: str | None) -> str:
-    """The lane's opaque name; the route comes first, up to the first `|`, so that a worker can tell it.
+def lane_name(route: str, game_tag: str, manifest_key: str, texts_hash: str, session: str | None) -> str:
+    """The lane's opaque name: equal for what may share a request, different for all else.
 
     `session` is given where the route's provider does not isolate questions.
     """
-    return f"{route}|{game_tag}|{manifest_hash[-24:]}|{texts_hash}|{session or ''}"
+    return f"{route}|{game_tag}|{manifest_key}|{texts_hash}|{session or ''}"

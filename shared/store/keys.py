@@ -96,9 +96,9 @@ class GameKeys:
     def __init__(self, game: str) -> None:
         self._prefix = f"{{g:{game_tag(game)}}}:"
 
-    def manifest(self, manifest_hash: str) -> str:
-        """String: a manifest's canonical JSON."""
-        return f"{self._prefix}m:{manifest_hash}"
+    def manifest(self, manifest_key: str) -> str:
+        """String: a manifest as it was sent, in compact JSON."""
+        return f"{self._prefix}m:{manifest_key}"
 
     def contexts(self, contexts_hash: str) -> str:
         """String: the scopes and profiles of a session."""

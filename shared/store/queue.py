@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal, cast
 
+from shared.scheduling.routing import Priority
 from shared.store.connection import Command, RedisConnection, Reply
 from shared.store.keys import QueueKeys
 from shared.store.replies import blob, list_of, number, pairs, text
 
-Priority = Literal[0, 1, 2, 3]  # critical, high, normal, background
 DropCode = Literal["busy", "unavailable"]
 
 _CLAIM_HEAD = 5  # values before the items in claim's reply

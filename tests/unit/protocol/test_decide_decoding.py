@@ -15,7 +15,6 @@ from shared.protocol.decide import (
     Fallback,
     FallbackCode,
     encode_decide_reply,
-    entity_type_of,
 )
 from shared.protocol.fields import attribute
 from shared.protocol.manifest import parse_manifest
@@ -84,7 +83,7 @@ def refusal(sent: Any, manifest: dict[str, Any] = MANIFEST) -> str:
 def test_what_a_decoded_entity_offers() -> None:
     sent = bee(legal_actions=["flee", "idle"], position=[1, 2.5, 3], parent="p", trigger="hit", profile="any")
     entity = decode(request(sent)).entities[0]
-    assert entity_type_of(entity).name == "bee"
+    assert entity.entity_type.name == "bee"
     assert (entity.legal_actions, entity.legal_mask) == (("idle", "flee"), 0b101)
     assert (entity.position, entity.parent) == ((1.0, 2.5, 3.0), "p")
     assert (entity.trigger, entity.profile) == ("hit", "any")
