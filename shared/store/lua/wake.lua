@@ -2,7 +2,8 @@
 --
 -- Q:idle:<route> holds sleeping workers by the time at which they claim by themselves. Invariant kept by every
 -- script that makes a lane claimable: somebody live comes by the time its first lane is ready, or nobody
--- sleeps. So a lone item costs one message and one claim, and busy workers are left alone.
+-- sleeps. So a lone item costs one message and one claim, and busy workers are left alone. A sleeper that dies
+-- before its time is found out by the next claim, at the latest when the longest sleep of another one ends.
 
 local LATE_MS = 100 -- a worker this far behind its own plan is not relied upon
 
