@@ -67,6 +67,10 @@ class TakeReport:
         claim = self._ids.verify(report.decision_id, session, report.entity_id, report.action, now_ms)
         if claim is None:
             return await self._ignored(session)
+        # Before the id is used up: should Redis fail now, the game's next try is not taken for a repeat.
+        copy = self._sessions.known(report.client_id) or await self._sessions.load(report.client_id)
+        if copy is None:
+            return UNKNOWN_SESSION
         reported = ReportedDecision(
             report.decision_id,
             claim.expires_ms,
