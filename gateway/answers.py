@@ -59,7 +59,7 @@ def on_the_wire(entity: Entity, answer: Answer) -> Decision | Fallback:
         id=entity.id,
         action=answer.action,
         label=entity_type.actions[answer.action],
-        confidence=answer.confidence,
+        confidence=None if answer.confidence is None else round(answer.confidence, 6),
         ttl_ms=entity_type.decision_ttl_ms,
         decision_id=answer.decision_id,
         cached=answer.cached,
