@@ -1,6 +1,8 @@
 """From a body's bytes to values: every fault becomes an `InputError` with a short text that names the path
 and echoes nothing but names. Pure."""
 
+import json
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -16,6 +18,7 @@ T = TypeVar("T")
 _MISSING = "Object missing required field `"
 _UNKNOWN = "Object contains unknown field `"
 _PLACE = " - at `$"
+_OUT_OF_RANGE = "must be a number within the range of a double"
 
 
 def decode(decoder: Callable[[bytes], T], body: bytes) -> T:
@@ -25,7 +28,11 @@ def decode(decoder: Callable[[bytes], T], body: bytes) -> T:
     try:
         return decoder(body)
     except msgspec.ValidationError as exc:
-        raise input_error(exc) from exc
+        refused = input_error(exc)
+        if refused.problem == _OUT_OF_RANGE:
+            # Inside untyped values msgspec does not name the keys on the way.
+            refused = fault(_place_of_endless(body) or refused.path, _OUT_OF_RANGE)
+        raise refused from exc
     except msgspec.DecodeError as exc:
         raise InputError("", "the body is not valid JSON") from exc
     except RecursionError as exc:
@@ -71,7 +78,24 @@ def input_error(exc: msgspec.ValidationError) -> InputError:
         return fault(path, "must be a declared entity type that has actions")
     if message.startswith("Expected"):
         return fault(path, _in_json_words(message))
-    return fault(path, "must be a number within the range of a double")
+    return fault(path, _OUT_OF_RANGE)
+
+
+def _place_of_endless(body: bytes) -> str | None:
+    """The path of the first number beyond a double, None when the body cannot be read once more."""
+    try:
+        steps: list[tuple[str, object]] = [("", json.loads(body, parse_int=float))]
+    except (ValueError, RecursionError):
+        return None
+    while steps:
+        path, value = steps.pop()
+        if isinstance(value, float) and math.isinf(value):
+            return path
+        if isinstance(value, dict):
+            steps += [(inside(path, key), one) for key, one in reversed(value.items())]
+        elif isinstance(value, list):
+            steps += [(f"{path}[{at}]", value[at]) for at in reversed(range(len(value)))]
+    return None
 
 
 # msgspec names Python's types; a game knows JSON's.

@@ -7,6 +7,7 @@ import pytest
 from shared.errors import InputError
 from shared.protocol.limits import MAX_ERROR_CHARS, MAX_WARNINGS
 from shared.protocol.manifest import Manifest, load_manifest, parse_manifest
+from shared.protocol.session import decode_session
 
 
 def bee(**keys: Any) -> dict[str, Any]:
@@ -337,3 +338,15 @@ def test_endless_thresholds_are_refused() -> None:
     }
     with pytest.raises(InputError, match=r"buckets\.hp: must have at most 256 thresholds"):
         parse_manifest(manifest)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999"])
+def test_an_endless_number_is_named_by_its_path(number: str) -> None:
+    body = (
+        '{"a2g":"0.1","client_id":"c","manifest":{"entity_types":{"bee":{"actions":{"idle":"Stay"},'
+        f'"perception_radius":{number}}}}}}}}}'
+    )
+    with pytest.raises(
+        InputError, match=r"^manifest\.entity_types\.bee\.perception_radius: must be a number"
+    ):
+        decode_session(body.encode())
