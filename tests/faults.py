@@ -22,6 +22,17 @@ class _Link:
 
     def __init__(self, client: asyncio.StreamWriter, server: asyncio.StreamWriter) -> None:
         self.writers: dict[Side, asyncio.StreamWriter] = {"client": client, "server": server}
+        self.ended: set[asyncio.StreamWriter] = set()  # those to whom nothing more is said
+
+    def end(self, writer: asyncio.StreamWriter) -> None:
+        """Say to one end that nothing more comes."""
+        if writer in self.ended or writer.is_closing():
+            return
+        self.ended.add(writer)
+        if writer.can_write_eof():
+            writer.write_eof()
+        else:  # TLS has no half of an end
+            writer.close()
 
 
 class FaultProxy:
@@ -81,12 +92,13 @@ class FaultProxy:
     def half_close(self, towards: Side) -> None:
         """Tell one end that the other has finished sending; the way back stays open."""
         for link in self._links:
-            link.writers[towards].write_eof()
+            link.end(link.writers[towards])
 
     def inject(self, data: bytes) -> None:
         """Send every client what its server never said."""
         for link in self._links:
-            link.writers["client"].write(data)
+            if not link.writers["client"].is_closing():
+                link.writers["client"].write(data)
 
     @property
     def open_connections(self) -> int:
@@ -95,6 +107,7 @@ class FaultProxy:
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        task.set_name("test: proxy")
         self._tasks.add(task)
         self.accepted_s.append(asyncio.get_running_loop().time())
         try:
@@ -115,32 +128,29 @@ class FaultProxy:
         self._links.add(link)
         try:
             async with _ending(up_writer), asyncio.TaskGroup() as ways:
-                ways.create_task(self._pass(reader, up_writer, link))
-                ways.create_task(self._pass(up_reader, writer, link))
+                ways.create_task(self._pass(reader, up_writer, link), name="test: proxy")
+                ways.create_task(self._pass(up_reader, writer, link), name="test: proxy")
         finally:
             self._links.discard(link)
 
     async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, link: _Link) -> None:
         try:
             while chunk := await source.read(CHUNK_BYTES):
-                await self._forward(chunk, target)
+                await self._forward(chunk, target, link)
             await self._flowing.wait()
-            if target.is_closing():
-                return
-            if target.can_write_eof():
-                target.write_eof()
-            else:  # TLS has no half of an end
-                target.close()
+            link.end(target)
         except OSError:  # an end went away: so does the other
             for writer in link.writers.values():
                 writer.transport.abort()
 
-    async def _forward(self, chunk: bytes, target: asyncio.StreamWriter) -> None:
+    async def _forward(self, chunk: bytes, target: asyncio.StreamWriter, link: _Link) -> None:
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         size = self.trickle_bytes or len(chunk)
         for start in range(0, len(chunk), size):
             await self._flowing.wait()
+            if target in link.ended:
+                return
             target.write(chunk[start : start + size])
             await target.drain()
             if size < len(chunk):

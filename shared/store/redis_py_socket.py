@@ -58,7 +58,7 @@ class DriverSocket:
         """Send encoded commands, read their `count` replies. After an exception it must be aborted."""
         try:
             await self.open()
-            await self._connection.send_packed_command(sent)
+            await self.send(sent)
             return [await self._reply() for _ in range(count)]
         except (RedisError, OSError) as exc:
             raise StoreUnavailableError(f"connection lost: {exc}") from exc
@@ -66,7 +66,11 @@ class DriverSocket:
             raise StoreUnavailableError(str(exc)) from exc
 
     async def send(self, sent: bytes) -> None:
-        """Send encoded commands whose answers `receive` will bring."""
+        """Send encoded commands; `receive` brings the answers. Raises StoreUnavailableError, RedisError."""
+        writer = self._connection._writer
+        # Lost a moment ago: redis-py would write to what uvloop says is no socket, or quietly open another.
+        if writer is None or writer.is_closing():
+            raise StoreUnavailableError("connection lost")
         await self._connection.send_packed_command(sent)
 
     async def receive(self, timeout_s: float | None = None) -> Any:

@@ -19,4 +19,4 @@ def pytest_asyncio_loop_factories(
     name = item.path.name
     if name == "test_redis_connection.py":
         return _LOOPS
-    return {"loop": _LOOPS["uvloop" if name == "test_redis_faults.py" else "asyncio"]}
+    return {"loop": _LOOPS["uvloop" if name.startswith("test_redis_") else "asyncio"]}
