@@ -163,6 +163,7 @@ def decide_platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Decide
         config.write_text(json.dumps(config_for(recorder.url)))
         options = ("--gateways", "2", "--workers", "2", "--config", str(config))
         with ups() as start:
-            yield DecidePlatform(start(*options, env={WRONG_KEY: "wrong"}).ready(), recorder)
+            up = start(*options, env={WRONG_KEY: "wrong", "MUSTER_LOG_LEVEL": "debug"})
+            yield DecidePlatform(up.ready(), recorder)
     finally:
         recorder.close()
