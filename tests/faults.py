@@ -85,7 +85,7 @@ class FaultProxy:
         for link in self._links:
             for writer in link.writers.values():
                 end = writer.get_extra_info("socket")
-                if end.family != socket.AF_UNIX:
+                if end is not None and end.family != socket.AF_UNIX:  # None of one already closed
                     end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                 writer.transport.abort()
 
