@@ -20,6 +20,8 @@ from workers.providers.client import Attempt, ProviderClient
 from workers.slots import Slots
 from workers.work import Batch, Outcome, Pending
 
+REQUEST_TOKENS = 250  # a request's share of slots and request quotas, weighed in tokens (decision 004)
+
 _log = structlog.get_logger(__name__)
 
 PendingQuestion = Question[Pending]
@@ -55,14 +57,16 @@ class Calls:
     def plan(self, questions: Sequence[PendingQuestion], provider: str) -> list[PlannedCall]:
         """Cut questions into requests to one provider."""
         entry = self._clients[provider].provider
-        caps = Caps(entry.max_questions, entry.max_request_tokens, entry.isolates)
+        caps = Caps(entry.max_questions, entry.max_request_tokens, entry.isolates, REQUEST_TOKENS)
         states = {one.leader.work.item.session: one.leader.work.state for one in questions}
         first = questions[0].leader.work
-        static = first.session.texts.static(first.session.contexts, first.item.scope)
+        texts = first.session.texts
+        static = texts.static(first.session.contexts, first.item.scope)
+        types = texts.types({one.leader.ask.type for one in questions})
         return plan_calls(
             [Asked(one, one.leader.work.item.session, one.leader.tokens) for one in questions],
             lambda session: estimated_tokens(len(states[session])),
-            estimated_tokens(len(static)),
+            estimated_tokens(len(static) + len(types)),
             caps,
         )
 

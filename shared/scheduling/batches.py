@@ -47,6 +47,7 @@ class Caps:
     max_questions: int
     max_request_tokens: int
     isolates_questions: bool
+    request_tokens: int = 0  # what a request costs beside its text, in tokens
 
 
 class Asked(msgspec.Struct, Generic[T], frozen=True):
@@ -72,7 +73,7 @@ def plan_calls(
 
     `session_tokens(session)` is the size of one session's dynamic state, `prefix_tokens` that of the static
     text. Sessions ride together only where the provider isolates questions, and only those for which
-    repeating their state with each question costs less than paying for the static text again. Every request
+    repeating their state with each question costs less than a request of their own. Every request
     keeps to the caps; a question that alone exceeds the token cap gets a request of its own, which the
     provider's adapter refuses before it is sent.
     """
@@ -89,7 +90,7 @@ def plan_calls(
     together: list[Asked[T]] = []
     for session, group in by_session.items():
         state_tokens = session_tokens(session)
-        if (len(group) - 1) * state_tokens > prefix_tokens:
+        if (len(group) - 1) * state_tokens > prefix_tokens + caps.request_tokens:
             calls += _cut(group, prefix_tokens + state_tokens, caps, shared_state=True)
         else:
             together += [Asked(one.question, session, one.tokens + state_tokens) for one in group]

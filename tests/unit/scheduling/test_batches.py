@@ -55,6 +55,17 @@ def test_at_equal_cost_sessions_ride_together() -> None:
     assert [(call.questions, call.shared_state) for call in calls] == [(["b0", "b1", "b2", "q1"], False)]
 
 
+def test_a_request_of_its_own_costs_more_than_its_text() -> None:
+    # 300 tokens of repeated state against 200 of static text and 150 for the request itself.
+    caps = Caps(64, 100_000, isolates_questions=True, request_tokens=150)
+    group = [asked("big", f"b{i}") for i in range(4)]
+    calls = plan_calls([*group, asked("s", "q1")], lambda _: 100, 200, caps)
+    assert [call.questions for call in calls] == [["b0", "b1", "b2", "b3", "q1"]]
+    caps = Caps(64, 100_000, isolates_questions=True, request_tokens=99)
+    calls = plan_calls([*group, asked("s", "q1")], lambda _: 100, 200, caps)
+    assert [call.questions for call in calls] == [["b0", "b1", "b2", "b3"], ["q1"]]
+
+
 def test_a_provider_that_does_not_isolate_gets_one_session_a_request() -> None:
     caps = Caps(max_questions=64, max_request_tokens=100_000, isolates_questions=False)
     calls = plan_calls([asked("s", "q1"), asked("t", "q2"), asked("s", "q3")], lambda _: 0, 0, caps)
