@@ -97,7 +97,7 @@ class ConnectionOptions:
     name: str = "muster"  # as CLIENT LIST shows it
     trip_s: float = 1.0  # a decide request has 3.5 s for about six trips
     connect_s: float = 3.0  # one attempt: socket, TLS and handshake
-    stall_s: float = 2.0  # how much longer than its time a reply may stay out until the socket is given up
+    stall_s: float = 2.0  # how much longer than its time a reply may be due until the socket is given up
     max_in_flight_bytes: int = 64 << 20  # of commands whose replies are outstanding
     max_sockets: int = 32  # of the redis-py kind, which needs one for every concurrent trip
 

@@ -56,6 +56,7 @@ class Keeper:
         self._tried = asyncio.Event()  # the first attempt has ended, one way or the other
         self._settled = asyncio.Event()  # established once, or refused by the server
         self._task = self._loop.create_task(self._run(), name=f"connection to {where}")
+        self._task.add_done_callback(_tell_failure)
 
     def unavailable(self) -> StoreUnavailableError:
         """The error of a trip that finds nothing connected."""
@@ -113,6 +114,12 @@ class Keeper:
         self._tried.set()
         if isinstance(exc, StoreReplyError):
             self._settled.set()
+
+
+def _tell_failure(task: "asyncio.Task[None]") -> None:
+    """Only `close` ends it: anything else is a fault of ours, told now and not when it is collected."""
+    if not task.cancelled() and task.exception() is not None:
+        _log.critical("a connection is kept no longer", task=task.get_name(), exc_info=task.exception())
 
 
 def _words(failure: Exception | None) -> str:

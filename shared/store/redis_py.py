@@ -99,7 +99,6 @@ class RedisPyConnection:
             async with self._places:
                 if self._watcher is None:  # it was lost while we waited for a place
                     raise self._keeper.unavailable()
-                watcher = self._watcher
                 socket = self._idle.pop() if self._idle else DriverSocket(self._where, self._options)
                 self._busy.add(socket)
                 try:
@@ -109,17 +108,14 @@ class RedisPyConnection:
                     raise
                 finally:
                     self._busy.discard(socket)
-                if self._watcher is watcher:
-                    self._idle.append(socket)
-                else:
-                    socket.abort()
+                self._idle.append(socket)
                 return replies
         finally:
             self._in_flight_bytes -= len(sent)
 
     async def _session(self, established: Callable[[], None]) -> None:
         """Open the watching socket, prepare the server, let trips be made; raises what ended it."""
-        watcher = Watcher(DriverSocket(self._where, self._options), self._pushed)
+        watcher = Watcher(DriverSocket(self._where, self._options), self._options.stall_s, self._pushed)
         try:
             async with asyncio.timeout(self._options.connect_s):
                 await watcher.open(self._scripts.loads(), list(self._channels))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import structlog
 from redis.asyncio.connection import AbstractConnection, Connection, SSLConnection, UnixDomainSocketConnection
@@ -14,8 +14,6 @@ from shared.errors import StoreReplyError, StoreUnavailableError
 from shared.store.commands import Command, pack
 from shared.store.connection import ConnectionOptions
 from shared.store.redis_url import RedisUrl
-
-_LISTEN_S: Final = 5.0  # a watching socket that hears nothing for so long asks whether anybody is there
 
 _log = structlog.get_logger(__name__)
 
@@ -107,9 +105,15 @@ class DriverSocket:
 class Watcher:
     """The socket that carries the channels and tells of the server's loss."""
 
-    def __init__(self, socket: DriverSocket, heard: Callable[[bytes, bytes], None]) -> None:
-        """`heard` gets channel and message of everything said on the channels."""
+    def __init__(
+        self, socket: DriverSocket, patience_s: float, heard: Callable[[bytes, bytes], None]
+    ) -> None:
+        """`heard` gets channel and message of everything said on the channels.
+
+        After `patience_s` of silence it asks for a sign of life, and waits for it as long again.
+        """
         self.socket = socket
+        self._patience_s = patience_s
         self._heard = heard
         self._asked: deque[asyncio.Future[None]] = deque()  # subscriptions that wait for their confirmation
 
@@ -157,10 +161,10 @@ class Watcher:
 
     async def _hear(self) -> None:
         try:
-            said = await self.socket.receive(_LISTEN_S)
+            said = await self.socket.receive(self._patience_s)
             if said is None:
                 await self.socket.send(b"".join(pack([("PING",)])))
-                said = await self.socket.receive(_LISTEN_S)
+                said = await self.socket.receive(self._patience_s)
                 if said is None:
                     raise StoreUnavailableError("the server is silent")
         except StoreReplyError as exc:
@@ -173,6 +177,8 @@ class Watcher:
                 self._confirm(None)
 
     def _confirm(self, refused: StoreReplyError | None) -> None:
+        if not self._asked:
+            raise StoreUnavailableError("a reply to nothing that was asked")
         confirmed = self._asked.popleft()
         if confirmed.done():
             return

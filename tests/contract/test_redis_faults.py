@@ -120,6 +120,9 @@ async def test_without_a_server_trips_fail_at_once_until_it_is_back(
     for _ in range(3):
         await fails(connection.trip([("PING",)], timeout_s=30))
     await fails(connection.listen("ch", print))
+    await asyncio.sleep(0.2)  # by now an attempt has failed
+    with pytest.raises(StoreUnavailableError, match=r"No such file|refused"):
+        await connection.trip([("PING",)])
     assert not again
     await server.start()
     await works(connection)
@@ -173,6 +176,10 @@ async def test_a_server_that_still_loads_is_waited_for(
     await connection.trip([("SET", f"k{number}", "x" * 200) for number in range(3000)], timeout_s=20)
     await server.stop()
     starting = asyncio.create_task(server.start())
+    await until(server.socket.exists)
+    newcomer = open_to(server.url, ConnectionOptions())
+    newcomer.on_reconnect(pytest.fail)
+    await newcomer.wait_connected(SOON_S)  # it is not a refusal
     await works(connection)
     assert await connection.trip([("DBSIZE",)], timeout_s=5) == [3000]
     await starting
@@ -240,18 +247,54 @@ async def test_a_frozen_server_costs_a_timeout_and_nothing_gets_mixed_up(
 
 
 async def test_a_frozen_server_is_given_up_and_found_again(
-    connection: RedisConnection, server: ValkeyServer, kind: RedisClient
+    connection: RedisConnection, server: ValkeyServer
 ) -> None:
     again: list[bool] = []
     connection.on_reconnect(lambda: again.append(True))
     server.freeze()
     await fails(connection.trip([("PING",)]), QUICK.trip_s + PROMPT_S)
-    if kind == "thin":  # the other asks its watching socket for a sign of life only every few seconds
-        await until(lambda: not connection.connected)
-        await fails(connection.trip([("PING",)], timeout_s=30))
+    await until(lambda: not connection.connected)
+    await fails(connection.trip([("PING",)], timeout_s=30))
     server.thaw()
     await works(connection)
-    assert again == ([True] if kind == "thin" else [])
+    assert again == [True]
+
+
+async def test_each_trip_has_its_own_time(open_to: Open, server: ValkeyServer) -> None:
+    connection = open_to(server.url, ConnectionOptions(stall_s=30))
+    await connection.wait_connected(SOON_S)
+    server.freeze()
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+
+    async def ended(timeout_s: float) -> float:
+        with pytest.raises(StoreUnavailableError, match="in time"):
+            await connection.trip([("PING",)], timeout_s=timeout_s)
+        return loop.time() - started
+
+    times = [0.5, 0.1, 0.3, 0.2, 0.4]
+    late = [
+        ended_s - due_s
+        for ended_s, due_s in zip(await asyncio.gather(*map(ended, times)), times, strict=True)
+    ]
+    assert all(-0.01 < late_s < 0.1 for late_s in late), late
+    server.thaw()
+
+
+async def test_what_a_server_does_not_take_is_bounded(open_to: Open, server: ValkeyServer) -> None:
+    connection = open_to(server.url, ConnectionOptions(stall_s=30, max_in_flight_bytes=1_000_000))
+    await connection.wait_connected(SOON_S)
+    big = ("ECHO", b"x" * 300_000)
+    server.freeze()
+    waiting = [asyncio.create_task(connection.trip([big], timeout_s=20)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailableError, match="in flight"):
+            await connection.trip([big], timeout_s=20)
+    server.thaw()
+    assert await asyncio.gather(*waiting) == [[big[1]]] * 3
+    for _ in range(5):
+        assert await connection.trip([big], timeout_s=20) == [big[1]]
 
 
 async def test_a_frozen_server_does_not_hold_up_the_end(
