@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import structlog
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion, HttpVersion10, HttpVersion11, StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 from multidict import CIMultiDict
 from prometheus_client import Counter
@@ -127,6 +129,8 @@ class Edge:
 
     def _admitted(self, request: web.BaseRequest) -> Route | Reply:
         headers = request.headers
+        if isinstance(request, _Request) and not request.is_spoken:
+            return error_reply(400, "HTTP/1.1 is spoken here", Connection="close")
         if not checks.host_allowed(checks.hosts_asked(request.raw_path, headers.getall("Host", ()))):
             return error_reply(403, "this Host is not served")
         if not checks.origin_allowed(headers.getall("Origin", ()), self._port):
@@ -201,10 +205,28 @@ def _response(reply: Reply) -> web.Response:
     return web.Response(body=reply.body, status=reply.status, headers=headers)
 
 
+class _Request(web.BaseRequest):
+    """aiohttp's request; a version that is not spoken here is answered in one that is."""
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether the request is HTTP/1.0 or HTTP/1.1."""
+        return self._version in (HttpVersion10, HttpVersion11)
+
+    @property
+    def version(self) -> HttpVersion:
+        """The version to answer in."""
+        return self._version if self.is_spoken else HttpVersion11
+
+
 class _JsonHandler(RequestHandler):
     """aiohttp's connection handler, with its own errors (a request that is no HTTP) as JSON too."""
 
-    __slots__ = ()
+    __slots__ = ("_body",)
+
+    def __init__(self, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._body: StreamReader | None = None  # of the latest request
 
     def close_if_idle(self) -> None:
         """Close the connection unless a request is in progress on it."""
@@ -217,9 +239,25 @@ class _JsonHandler(RequestHandler):
         aiohttp queues the fault behind the request, whose handler would wait for the rest until it times out.
         """
         super().data_received(data)
-        request = self._current_request
-        if request is not None and self._messages and isinstance(self._messages[-1][0], _ErrInfo):
-            request.content.set_exception(web.RequestPayloadError("broken framing"))
+        if self._messages:
+            message, body = self._messages[-1]
+            if isinstance(message, _ErrInfo):
+                self._fail_body()
+            else:
+                self._body = body
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's protocols return it
+        """Whether the connection stays: a sender that has said all may still listen to the reply."""
+        idle = self._waiter is not None and not self._waiter.done()
+        if self._body is None or idle:
+            return False
+        self._fail_body()
+        self.close()  # once that reply is out
+        return True
+
+    def _fail_body(self) -> None:
+        if self._body is not None and not self._body.is_eof():
+            self._body.set_exception(web.RequestPayloadError("broken off"))
 
     def handle_error(
         self,
@@ -249,6 +287,16 @@ class _JsonServer(web.Server):
 
     def __call__(self) -> RequestHandler:
         return _JsonHandler(self, loop=self._loop, **self._kwargs)
+
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: "asyncio.Task[None]",
+    ) -> web.BaseRequest:
+        return _Request(message, payload, protocol, writer, task, self._loop)
 
     def close_idle(self) -> None:
         """Close the connections that nothing is asked on."""

@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 PATIENCE_S = 5.0  # no reply takes longer
 Headers = Sequence[tuple[str, str]]
 
-# What must never leave the service: Python's traces, and paths of its files.
-_INSIDES = re.compile(rb'Traceback|File "|\.py\b|/site-packages/|/usr/lib|/home/|/tmp/|/work/|\{[qsg]\d*:')
+# What must never leave the service: Python's traces, paths of its files, keys of its store.
+_INSIDES = re.compile(
+    rb'Traceback|File "|\.py\b|/site-packages/|/usr/lib|/home/|/tmp/|/work/|\{(?:q\d+\}|[sg]:[0-9a-f]{8})'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ class Connection:
     async def _rest(self, method: str, head: bytes) -> RawReply | None:
         first, *lines = head.decode("latin-1").split("\r\n")[:-2]
         version, status, *_ = first.split(" ", 2)
-        if version not in ("HTTP/1.1", "HTTP/1.0", "HTTP/0.9"):
+        if version not in ("HTTP/1.1", "HTTP/1.0"):
             raise ValueError(f"not HTTP: {first!r}")
         fields = [(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)]
         reply = RawReply(int(status), fields, b"", version)

@@ -154,14 +154,73 @@ async def test_an_end_of_the_connection_amid_a_body_ends_its_request(
     async with awaited(port, chunked=True) as connection:
         await connection.send(b"3\r\nabc\r\n")
         connection.writer.write_eof()
+        require_status(await connection.reply(), 400)
+        assert await connection.reply() is None
+    async with connected(port) as connection:  # before the edge has looked at it
+        await connection.send(post()[:-1])
+        connection.writer.write_eof()
+        require_status(await connection.reply(), 400)
+        assert await connection.reply() is None
+    async with connected(port) as connection:
+        await connection.send(b"POST /length HTT")
+        connection.writer.write_eof()
+        assert await connection.reply() is None
+    async with connected(port) as connection:
+        connection.writer.write_eof()
         assert await connection.reply() is None
     assert caplog.records == []
+
+
+async def test_a_body_that_does_not_come_is_given_up(
+    served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.http.BODY_TIMEOUT_S", 0.1)
+    async with awaited(served.port) as connection:
+        await connection.send(b"123")
+        assert require_status(await connection.reply(), 408).closes
+        assert await connection.reply() is None
+    assert not served.asked.is_set()
+    assert caplog.records == []
+
+
+async def test_a_sender_that_has_said_all_is_still_answered(served: Served) -> None:
+    async with connected(served.port) as connection:  # before the edge has looked at it
+        await connection.send(post())
+        connection.writer.write_eof()
+        assert require_status(await connection.reply(), 200).json == {"length": 5}
+        assert await connection.reply() is None
+    served.answering.clear()
+    served.asked.clear()
+    async with connected(served.port) as connection:  # while it is being answered
+        await connection.send(post())
+        await served.asked.wait()
+        connection.writer.write_eof()
+        for _ in range(20):
+            await asyncio.sleep(0)  # the edge, on the same loop, comes to notice
+        served.answering.set()
+        assert require_status(await connection.reply(), 200).json == {"length": 5}
+        assert await connection.reply() is None
+
+
+async def test_an_idle_connection_ends_with_its_sender(port: int) -> None:
+    async with connected(port) as connection:
+        await connection.send(post())
+        require_status(await connection.reply(), 200)
+        connection.writer.write_eof()
+        assert await connection.reply() is None
 
 
 async def test_a_target_that_names_another_host_is_refused(port: int) -> None:
     fields = [("Host", "localhost"), ("Content-Type", "application/json")]
     for target, status in [("http://evil.example/length", 403), (f"http://127.0.0.1:{port}/length", 200)]:
         require_status(await exchange(port, request_bytes("POST", target, fields, b"{}")), status)
+
+
+@pytest.mark.parametrize("version", ["HTTP/0.9", "HTTP/1.2", "HTTP/2.0", "HTTP/3.0", "HTTP/11.1"])
+async def test_other_versions_are_refused_in_one_that_is_spoken(port: int, version: str) -> None:
+    reply = require_status(await exchange(port, post().replace(b"HTTP/1.1", version.encode())), 400)
+    assert reply.version in ("HTTP/1.0", "HTTP/1.1")
+    assert reply.closes
 
 
 @pytest.mark.parametrize("chunked", [False, True])
