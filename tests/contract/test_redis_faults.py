@@ -178,8 +178,11 @@ async def test_a_server_that_still_loads_is_waited_for(
     starting = asyncio.create_task(server.start())
     await until(server.socket.exists)
     newcomer = open_to(server.url, ConnectionOptions())
-    newcomer.on_reconnect(pytest.fail)
+    again: list[bool] = []
+    newcomer.on_reconnect(lambda: again.append(True))
     await newcomer.wait_connected(SOON_S)  # it is not a refusal
+    assert await newcomer.trip([("GET", "k1")]) == [b"x" * 200]
+    assert not again  # it was never lost
     await works(connection)
     assert await connection.trip([("DBSIZE",)], timeout_s=5) == [3000]
     await starting
