@@ -30,7 +30,7 @@ check: dev ## ruff, mypy --strict, import-linter
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: dev ## every test
+test: dev ## the tests; their minute-long forms are left to fuzz
 	$(BIN)/pytest
 
 fuzz: dev ## the long form: 20,000 mutated requests, minute-long outages, soaks
