@@ -53,7 +53,7 @@ class FaultProxy:
         self._tls = tls
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._links: set[_Link] = set()
+        self._links: dict[_Link, None] = {}  # the oldest first
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -80,9 +80,9 @@ class FaultProxy:
         """Let through again; what was held back is delivered."""
         self._flowing.set()
 
-    def reset(self) -> None:
-        """End every connection with a reset, towards both ends."""
-        for link in self._links:
+    def reset(self, *, spared: int = 0) -> None:
+        """End every connection with a reset, towards both ends; all but the oldest `spared`."""
+        for link in list(self._links)[spared:]:
             for writer in link.writers.values():
                 end = writer.get_extra_info("socket")
                 if end is not None and end.family != socket.AF_UNIX:  # None of one already closed
@@ -125,13 +125,13 @@ class FaultProxy:
         else:
             up_reader, up_writer = await asyncio.open_connection(*self._upstream)
         link = _Link(writer, up_writer)
-        self._links.add(link)
+        self._links[link] = None
         try:
             async with _ending(up_writer), asyncio.TaskGroup() as ways:
                 ways.create_task(self._pass(reader, up_writer, link), name="test: proxy")
                 ways.create_task(self._pass(up_reader, writer, link), name="test: proxy")
         finally:
-            self._links.discard(link)
+            del self._links[link]
 
     async def _pass(self, source: asyncio.StreamReader, target: asyncio.StreamWriter, link: _Link) -> None:
         try:

@@ -30,9 +30,9 @@ class DriverSocket:
         """Connect and enter; harmless when connected. Raises StoreReplyError when refused, RedisError."""
         connection = self._connection
         if connection.is_connected:
-            if not await connection.can_read():
+            if not (await connection.can_read() or self._is_gone()):
                 return
-            await connection.disconnect(nowait=True)  # ended by the server since its last exchange
+            await connection.disconnect(nowait=True)  # ended, or reset, since its last exchange
         opening = self._opening = asyncio.create_task(connection.connect())  # type: ignore[no-untyped-call]
         try:
             await asyncio.wait([opening])
@@ -65,9 +65,8 @@ class DriverSocket:
 
     async def send(self, sent: bytes) -> None:
         """Send encoded commands; `receive` brings the answers. Raises StoreUnavailableError, RedisError."""
-        writer = self._connection._writer
         # Lost a moment ago: redis-py would write to what uvloop says is no socket, or quietly open another.
-        if writer is None or writer.is_closing():
+        if self._is_gone():
             raise StoreUnavailableError("connection lost")
         await self._connection.send_packed_command(sent)
 
@@ -94,6 +93,10 @@ class DriverSocket:
         if self._writer is not None:
             with contextlib.suppress(OSError):  # what it was lost by, which was told already
                 await self._writer.wait_closed()
+
+    def _is_gone(self) -> bool:
+        writer = self._connection._writer
+        return writer is None or writer.is_closing()
 
     async def _reply(self) -> Any:
         try:

@@ -11,7 +11,7 @@ from shared.errors import StoreError, StoreUnavailableError
 from shared.settings import RedisClient
 from shared.store.connection import ConnectionOptions, RedisConnection, open_connection
 from tests.faults import FaultProxy
-from tests.redis_kinds import KINDS, opened, outcome, works_again
+from tests.redis_kinds import KINDS, opened, outcome, sockets_open, works_again
 from tests.valkey import ValkeyServer
 
 QUICK = ConnectionOptions(trip_s=0.2, connect_s=0.5, stall_s=0.2)
@@ -130,6 +130,34 @@ async def test_what_was_held_is_let_go_when_it_is_answered(server: ValkeyServer,
     async with opened(server.url, kind, options=bounds) as connection:
         for _ in range(10):
             assert await connection.trip([("SET", "k", b"x" * MEGABYTE)], timeout_s=5) == [b"OK"]
+
+
+async def test_what_a_stalled_server_did_not_take_does_not_hold_up_the_end(
+    server: ValkeyServer, kind: RedisClient
+) -> None:
+    before = sockets_open()
+    async with opened(server.url, kind) as connection:
+        await asyncio.gather(*(connection.trip([("ECHO", number)]) for number in range(5)))
+        server.freeze()
+        big = ("SET", "k", b"x" * MEGABYTE)
+        trips = [asyncio.create_task(outcome(connection.trip([big]))) for _ in range(5)]
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(0.5):
+            await connection.close()
+        assert sockets_open() == before
+        assert all(isinstance(error, StoreUnavailableError) for error, _ in await asyncio.gather(*trips))
+
+
+async def test_sockets_that_were_reset_while_idle_are_not_used_again(
+    proxy: FaultProxy, kind: RedisClient
+) -> None:
+    async with opened(f"redis://127.0.0.1:{proxy.port}", kind) as connection:
+        words = [str(number).encode() for number in range(10)]
+        await asyncio.gather(*(connection.trip([("ECHO", word)]) for word in words))
+        proxy.reset(spared=1)  # the first is the one that tells that the server is there
+        await asyncio.sleep(0.05)
+        replies = await asyncio.gather(*(connection.trip([("ECHO", word)]) for word in words))
+        assert replies == [[word] for word in words]
 
 
 async def test_many_clients_that_lost_one_server_do_not_come_back_as_one(
