@@ -157,7 +157,7 @@ class Fuzz:
     def _take(self, reply: RawReply, method: str, body: bytes) -> None:
         """Judge a reply, and keep what it told."""
         self.statuses[reply.status] += 1
-        require_rules(reply, method)
+        require_rules(reply, method, body)
         assert 200 <= reply.status < 500, reply
         if reply.status == 200 and b'"decisions"' in reply.body:
             client_id = client_of(body)
