@@ -129,7 +129,7 @@ _VALUES: list[Json] = [
     None, True, False, 0, 1, -1, 7, 7.5, -0.0, 2**31, 2**53, 2**63, -(2**63), 1e300, 1e-300, 0.1 + 0.2, "",
     " ", "a", "idle", "ai", "executed", "LOCAL", "b1", "x" * 80, "x" * 81, "x" * 128, "x" * 129, "x" * 4001,
     "é日😀", "\u0000", "a\nb", "\x7f", "\x85", "\u2028", "\ufeff", "\ud800", "..", "../../etc/passwd",
-    "{q0}:i:1", "%s%n", "${x}", "'; DROP TABLE decisions; --", "__class__", "type", "world.x", "scope.y",
+    "{x}:i:1", "%s%n", "${x}", "'; DROP TABLE decisions; --", "__class__", "type", "world.x", "scope.y",
     "parent.action", [], {}, [[]], [{}], {"": ""}, {"a": {"b": {"c": [1, 2, 3]}}}, [None] * 20,
     list(range(200)), {str(n): n for n in range(60)}, [1, 2], [1, 2, 3], ["a", "a"], [1, 1.0, "1", True],
     {"text": "t", "fields": {"f": "number"}}, {"list": {"a": "number"}, "max": 3},

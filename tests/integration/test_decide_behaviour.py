@@ -18,7 +18,7 @@ Json = Any
 ACTIONS = {"idle": "Stay", "chase": "Run after the player", "flee": "Run away"}
 BEE = {"fields": {"hp": "number"}, "actions": ACTIONS}
 GUARD = {**BEE, "cache": {"key": ["hp"], "ttl_ms": 60_000}}
-SLACK_S = 0.7  # of a busy machine, beyond a deadline
+SLACK_S = 1.5  # of a busy machine, beyond a deadline
 
 
 def asks(entity: str, kind: str = "bee", hp: float = 1, **keys: Json) -> dict[str, Json]:
