@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import aiohttp
+import asyncpg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.decide_platform import ROUTED_GAME, DecidePlatform, Session, new_mark
 from tests.raw_http import RawReply
 from tests.recording_provider import Given, ModelCall, answered
+from tests.waiting import eventually
 
 Json = Any
 Fault = Literal["none", "echo 400", "echo 500", "echo choice"]
@@ -68,6 +71,18 @@ class Player:
 
     def _text(self, place: str) -> str:
         return f"{self.canary} {place}"
+
+    @property
+    def client_id(self) -> str:
+        return self._session.client_id
+
+    @property
+    def decision_ids(self) -> list[str]:
+        """Of every decision that it was told."""
+        replies = [reply.json for reply in self.replies if b'"decisions"' in reply.body]
+        return [
+            one["decision_id"] for reply in replies for one in reply["decisions"] if one["source"] == "AI"
+        ]
 
     @property
     def manifest(self) -> dict[str, Json]:
@@ -192,8 +207,13 @@ def echoing(fault: Fault, call: ModelCall) -> Given:
     return Given({"detail": {"error_type": call.text, "message": call.text}}, int(fault[-3:]))
 
 
-async def played(platform: DecidePlatform, mix: Sequence[Part], fault: Fault = "none") -> list[set[str]]:
-    """Let the sessions of a mix ask at the same moment; returns the sessions in each provider request."""
+async def played(
+    platform: DecidePlatform, mix: Sequence[Part], fault: Fault = "none", *, log_too: bool = False
+) -> list[set[str]]:
+    """Let the sessions of a mix ask at the same moment; returns the sessions in each provider request.
+
+    `log_too`: wait for the decision log, and look into it.
+    """
     mark, root = new_mark(), secrets.token_hex(4)
     players = [Player(platform, part, mark, f"canary{root}x{n}x") for n, part in enumerate(mix)]
     await asyncio.gather(*(player.prepare() for player in players))
@@ -204,7 +224,10 @@ async def played(platform: DecidePlatform, mix: Sequence[Part], fault: Fault = "
         for reply in player.replies:
             assert canaries(json.dumps([reply.json, list(reply.headers)])) <= {player.canary}
     await require_no_keys(platform)
+    await require_no_labels(platform)
     assert not canaries(platform.up.stderr())
+    if log_too:
+        await require_own_rows(platform, players)
     return [require_isolated(call) for call in platform.recorder.about(mark)]
 
 
@@ -219,6 +242,35 @@ async def require_no_keys(platform: DecidePlatform) -> None:
     assert not canaries(str(values))
 
 
+async def require_no_labels(platform: DecidePlatform) -> None:
+    """No canary stands in a metric of any process."""
+    async with aiohttp.ClientSession() as client:
+        for process in platform.up.stack().processes.values():
+            if process.internal is not None:
+                async with client.get(f"{process.internal}/metrics") as response:
+                    assert not canaries(await response.text())
+
+
+async def require_own_rows(platform: DecidePlatform, players: Sequence[Player]) -> None:
+    """Rows of the decision log hold nothing of another session; waits until all are there."""
+    told = sum(len(player.decision_ids) for player in players)
+    connection = await asyncpg.connect(platform.postgres_url)
+    try:
+
+        async def rows() -> list[Json]:
+            clients = [player.client_id for player in players]
+            return list(await connection.fetch("SELECT * FROM decisions WHERE client_id = ANY($1)", clients))
+
+        async def all_there() -> bool:
+            return len(await rows()) >= told
+
+        await eventually(all_there)
+        for row in await rows():
+            assert canaries(str(row)) == canaries(row["client_id"])
+    finally:
+        await connection.close()
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     mix=st.lists(parts, min_size=2, max_size=8),
@@ -229,11 +281,11 @@ async def test_sessions_never_meet(decide_platform: DecidePlatform, mix: list[Pa
 
 
 async def test_sessions_ride_together_where_questions_are_isolated(decide_platform: DecidePlatform) -> None:
-    rides = await played(decide_platform, [TYPICAL] * 12)
+    rides = await played(decide_platform, [TYPICAL] * 12, log_too=True)
     assert max(len(owners) for owners in rides) > 1
 
 
 async def test_sessions_ride_alone_where_questions_are_read_jointly(decide_platform: DecidePlatform) -> None:
     alone = Part("joint", False, "shared", "shared", "shared", 2, True)
-    rides = await played(decide_platform, [alone] * 12)
+    rides = await played(decide_platform, [alone] * 12, log_too=True)
     assert {len(owners) for owners in rides} == {1}
