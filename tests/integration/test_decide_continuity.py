@@ -4,13 +4,16 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
+import pytest
+
 from tests.decide_platform import DecidePlatform, Session, game_of
 from tests.raw_http import Connection, connected, request_bytes
-from tests.recording_provider import Given, answered
+from tests.recording_provider import Given, ModelCall, answered
 from tests.waiting import eventually
 
 Json = Any
@@ -105,6 +108,21 @@ async def test_a_reopened_session_counts_at_once_at_every_gateway(decide_platfor
             assert (await there.call("POST", "/v1/telemetry", snapshot))[0] == 200
 
 
+def asked(session: Session, count: int) -> Callable[[], Awaitable[bool]]:
+    """Whether the provider has had that many calls of the session's."""
+
+    async def enough() -> bool:
+        return len(session.calls()) >= count
+
+    return enough
+
+
+async def claimed(platform: DecidePlatform) -> float:
+    """How many batches the workers have claimed so far."""
+    workers = platform.pids("worker")
+    return sum([await platform.metric(name, "muster_batch_entities_count") for name in workers])
+
+
 async def lived(platform: DecidePlatform) -> Session:
     """A session with memory, a parent's decision, a snapshot, a cached answer and contexts of its own."""
     types = {"bee": BEE, "guard": GUARD, "player": {"fields": {"hp": "number"}, "actions": {}}}
@@ -156,6 +174,62 @@ async def test_sessions_outlive_the_workers(decide_platform: DecidePlatform) -> 
     session = await lived(decide_platform)
     await killed(decide_platform, "worker")
     await require_all_known(session)
+
+
+FATES: dict[str, Callable[[ModelCall], Json]] = {
+    "answered": answered,
+    "refused": lambda call: answered(call, instead={"leader": {"type": "refusal"}}),
+    "missing": lambda call: answered(call, instead={"leader": None}),
+    "broken": lambda _: "no reply",
+}
+
+
+@pytest.mark.parametrize("fate", FATES)
+async def test_who_waits_for_anothers_question_never_inherits_its_failure(
+    fate: str, decide_platform: DecidePlatform
+) -> None:
+    manifest = game_of({"guard": GUARD})
+    first, second = [await decide_platform.opened(manifest) for _ in range(2)]
+    hold: Future[None] = Future()
+
+    def order(call: ModelCall) -> Given:
+        led = "leader" in call.entities
+        return Given(FATES[fate](call), hold=hold) if led else Given(answered(call))
+
+    with decide_platform.recorder.ordered(first.world, order):
+        leading = asyncio.create_task(first.decide(asks("leader", "guard")))
+        await eventually(asked(first, 1))
+        claims = await claimed(decide_platform)
+        following = asyncio.create_task(second.decide(asks("follower", "guard")))
+
+        async def waits() -> bool:
+            return await claimed(decide_platform) > claims
+
+        await eventually(waits)
+        hold.set_result(None)
+        led, followed = (await leading)["leader"], (await following)["follower"]
+    assert followed["source"] == "AI"
+    if fate == "answered":
+        assert followed["cached"] is True
+        assert [call.entities for call in first.calls()] == [["leader"]]
+    else:
+        assert led["source"] == "FALLBACK"
+        assert "cached" not in followed
+        assert [call.entities for call in first.calls()] == [["leader"], ["follower"]]
+
+
+async def test_a_leader_that_gives_up_leaves_its_answer_to_who_waits(decide_platform: DecidePlatform) -> None:
+    manifest = game_of({"guard": GUARD})
+    first, second = [await decide_platform.opened(manifest) for _ in range(2)]
+    hold: Future[None] = Future()
+    with decide_platform.recorder.ordered(first.world, lambda call: Given(answered(call), hold=hold)):
+        leading = asyncio.create_task(first.decide(asks("leader", "guard"), timeout_ms=400))
+        await eventually(asked(first, 1))
+        following = asyncio.create_task(second.decide(asks("follower", "guard")))
+        assert (await leading)["leader"]["code"] == "unavailable"
+        hold.set_result(None)
+        assert (await following)["follower"]["source"] == "AI"
+    assert sum(len(call.questions) for call in first.calls()) <= 2
 
 
 async def test_a_crowd_in_one_situation_asks_about_once(decide_platform: DecidePlatform) -> None:
