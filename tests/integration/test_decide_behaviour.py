@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -291,7 +291,9 @@ async def test_what_still_waits_for_a_slot_at_its_deadline_is_busy(decide_platfo
     slots = 8  # two workers with four calls each
     blocking = [await decide_platform.opened(game_of({"bee": BEE})) for _ in range(slots)]
     late = await decide_platform.opened(game_of({"bee": BEE}))
-    with contextmanager(held_all)(blocking):
+    with ExitStack() as stack:
+        for session in blocking:
+            stack.enter_context(held(session))
         waits = [asyncio.create_task(session.decide(asks("b1"))) for session in blocking]
 
         async def all_asked() -> bool:
@@ -304,15 +306,6 @@ async def test_what_still_waits_for_a_slot_at_its_deadline_is_busy(decide_platfo
     assert late.calls() == []
     for decided in await asyncio.gather(*waits):
         assert sources(decided) == {"b1": "AI"}
-
-
-def held_all(sessions: list[Session]) -> Iterator[None]:
-    """The provider keeps the calls of all these sessions waiting meanwhile."""
-    if not sessions:
-        yield
-        return
-    with held(sessions[0]):
-        yield from held_all(sessions[1:])
 
 
 @pytest.mark.parametrize("value", ["", "abc", "1.5", "1e3", "0x10", "--1", "50, 60"])
